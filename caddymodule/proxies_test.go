@@ -78,6 +78,27 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// URLs do not have the port of https_port. The gateway warns of that, unless the server is behind a proxy.
+func TestWarningOfHTTPSPort(t *testing.T) {
+	const site = "gw.example.com {\n model_gateway\n}"
+	for _, c := range []struct {
+		options, site string
+		warns         bool
+	}{
+		{"https_port 8443", site, true},
+		{"", site, false},
+		{"", "https://gw.example.com:8443 {\n model_gateway\n}", false},
+		{"https_port 8443", "gw.example.com {\n bind 127.0.0.1\n model_gateway\n}", false},
+		{"https_port 8443\n servers {\n  trusted_proxies static 192.0.2.1\n  trusted_proxies_strict\n }", site, false},
+		{"https_port 8443\n servers {\n  listener_wrappers {\n   http_redirect\n   tls\n  }\n }", site, false},
+	} {
+		got := provision(t, "{\n "+c.options+"\n}\n"+c.site).addresses.endpoint().Warnings
+		if warns := strings.Contains(strings.Join(got, ""), "like https://gw.example.com:8443"); warns != c.warns {
+			t.Errorf("%q, %q: %q", c.options, c.site, got)
+		}
+	}
+}
+
 // Another version of Caddy may have a field of another type, or none.
 func TestIsSet(t *testing.T) {
 	type options struct {

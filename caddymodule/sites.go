@@ -13,6 +13,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddypki"
+
+	"github.com/postern-dev/postern/caddymodule/downloads"
 )
 
 // consolePath is the path of the console.
@@ -49,7 +51,7 @@ func findSites(ctx caddy.Context, public string) sites {
 	return sites{
 		pki: own,
 		api: findSite(app, "model_route", public), console: findSite(app, "model_console", public),
-		warnings: proxyWarnings(app.Servers),
+		warnings: proxyWarnings(app),
 	}
 }
 
@@ -166,10 +168,11 @@ func (p sitePort) url(host string) string {
 	return scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(p.number)))
 }
 
-// proxyWarnings returns warnings about the gateway's servers that let clients choose their addresses.
-func proxyWarnings(servers map[string]*caddyhttp.Server) (warnings []string) {
-	for _, name := range slices.Sorted(maps.Keys(servers)) {
-		server := servers[name]
+// proxyWarnings returns warnings about the gateway's servers that let clients choose their addresses, or whose port is
+// for a proxy that they do not seem to have.
+func proxyWarnings(app *caddyhttp.App) (warnings []string) {
+	for _, name := range slices.Sorted(maps.Keys(app.Servers)) {
+		server := app.Servers[name]
 		hosts := map[string]bool{}
 		for _, handler := range []string{"model_auth", "model_console", "model_tunnel"} {
 			handlerHosts(server.Routes, handler, []string{""}, hosts)
@@ -179,8 +182,23 @@ func proxyWarnings(servers map[string]*caddyhttp.Server) (warnings []string) {
 				"If a proxy appends to X-Forwarded-For, a client chooses its own address, "+
 				"and passes allowed_ips of keys and limits of sign-ins. Add trusted_proxies_strict to `servers`", name))
 		}
+		p := portOf(app, server)
+		if len(hosts) > 0 && p.https && p.usual && p.number != caddyhttp.DefaultHTTPSPort && !behindProxy(server) {
+			warnings = append(warnings, fmt.Sprintf("server %s listens on port %d because of https_port, so links and commands "+
+				"are without a port: a proxy or a router must forward port 443. If clients connect to %[2]d, remove https_port, "+
+				"and write the port into the site's address, like https://gw.example.com:%[2]d", name, p.number))
+		}
 	}
 	return warnings
+}
+
+// behindProxy reports whether a server has an option for a proxy, or only serves this machine.
+func behindProxy(server *caddyhttp.Server) bool {
+	public := slices.ContainsFunc(server.Listen, func(address string) bool {
+		na, err := caddy.ParseNetworkAddress(address)
+		return err != nil || !downloads.IsLoopback(na.Host)
+	})
+	return !public || trustsProxies(server) || isSet(server, "listenerWrappers")
 }
 
 // trustsProxies reports whether a server takes addresses of clients from proxies. Caddy clears the

@@ -56,7 +56,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
   connector use claude --undo`,
 		Args: cobra.MaximumNArgs(2),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-			all := strings.Split(usable, ", ")
+			all := clients.WithFile()
 			return all[:len(all)*max(0, 1-len(args))], cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(command *cobra.Command, args []string) error {
@@ -89,7 +89,7 @@ Exit codes: 0 success, 1 failure, 2 invalid flags, 3 the gateway refused the cod
 }
 
 // usable are the clients with a file.
-const usable = "claude, codex, opencode, continue, cline, qwen"
+var usable = strings.Join(clients.WithFile(), ", ")
 
 // undoHint is printed after a set-up. It names no path: a script may have run this program.
 const undoHint = "To undo: the same line with --undo in place of the code"

@@ -159,7 +159,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"caddymodule/cli", "caddymodule/activity caddymodule/cli/up caddymodule/compat caddymodule/downloads " +
 			"caddymodule/gateway " +
 			"caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope caddymodule/store " +
-			"connector/tty connector/version" + helpers,
+			"connector/clients connector/tty connector/version" + helpers,
 		"commands call the management API, or the store of a gateway that is stopped",
 	},
 	{

@@ -13,6 +13,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/connector/clients"
 )
 
 // completions are the values of flags and arguments: words, or those of the records that an operation lists. Some
@@ -23,7 +24,7 @@ var completions = map[string]string{
 	"GET /audit by": "GET /users", // another kind than for usage
 	"model":         "GET /deployments", "default-model": "GET /deployments", "fallback": "GET /deployments",
 	"PUT /deployments/{name} model": " ", // the model server's
-	"CLIENT":                        "claude codex opencode continue cline qwen",
+	"CLIENT":                        strings.Join(clients.WithFile(), " "),
 	"option":                        strings.Join(compat.Names(), "= ") + "=",
 	"reset":                         strings.ReplaceAll(resetNames, ",", "") + " " + strings.Join(compat.Names(), " "),
 	"kind":                          fmt.Sprint(store.ModelKinds), "priority": fmt.Sprint(store.Priorities()),
@@ -65,6 +66,7 @@ func (in *invocation) values(list string, ids bool) (values []string) {
 	ctx, cancel := context.WithTimeout(in.Context(), time.Second)
 	defer cancel()
 	in.SetContext(ctx)
+	in.local, _ = in.admin() // without a note
 	var records []struct{ ID, Name string }
 	_ = in.do(in.newRequest(list), &records) // without an answer, there are no records
 	for _, r := range records {

@@ -31,7 +31,7 @@ type invocation struct {
 	arg     string         // the argument, "" if the command has none
 	widths  map[string]int // of the columns of the table, by title; 0: left out
 	least   string         // titles of its least columns
-	local   string         // the admin endpoint of `up`, "" for the one that the flags name
+	local   string         // the admin endpoint, "" before the first request: the one that the flags name
 }
 
 // text returns the value of a string flag, "" if the command lacks it.
@@ -124,6 +124,10 @@ func (in *invocation) send(r *request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if other := up.Other(address); other != "" && in.local == "" && in.text("address") == "" {
+		in.warnf("This is the gateway of `caddy gateway up`. For the other one, add --address %s.\n", other)
+	}
+	in.local = address
 	addr, err := caddy.ParseNetworkAddress(address)
 	if err != nil || addr.PortRangeSize() > 1 {
 		return nil, up.Usagef("the admin endpoint %q is not an address such as localhost:2019", address)

@@ -9,6 +9,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 	"github.com/postern-dev/postern/caddymodule/health"
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/program"
 )
 
 var statusCommand = command{
@@ -42,7 +43,11 @@ func printStatus(in *invocation, s manage.Status) {
 	}
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
-	row("Requests", "%d, %d without an answer", c.Requests, c.Failed)
+	unanswered := fmt.Sprintf("%d without an answer", c.Failed)
+	if c.Failed > 0 {
+		unanswered += program.Named("; `caddy gateway activity --failed` lists them")
+	}
+	row("Requests", "%d since the gateway started, %s", c.Requests, unanswered)
 	for _, warning := range s.Warnings {
 		in.warnf("\nWarning: %s.\n", warning)
 	}

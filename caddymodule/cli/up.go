@@ -101,13 +101,10 @@ func printReady(w io.Writer, r *up.Ready) {
 	if len(r.Models) > 1 {
 		models = fmt.Sprintf("%d found: %s", len(r.Models), models)
 	}
-	server, address := r.ModelServer, ""
+	server := r.ModelServer
 	if r.Scripted {
 		server = "none found: the built-in scripted model answers instead.\n" +
 			"                It is not a real model. Start one (for example Ollama) and run this again."
-	}
-	if !r.UsualAdmin {
-		address = " --address " + r.Admin
 	}
 	console := r.Console
 	if r.Setup {
@@ -120,13 +117,13 @@ func printReady(w io.Writer, r *up.Ready) {
   API           %s/v1
   Key           %s
   Console       %s
-  Manage        %s gateway status%s
+  Manage        %s gateway status --address %s
 
 Try it:
 
   %s
 
-`, server, models, r.URL, r.Key, console, r.Program, address, r.Curl)
+`, server, models, r.URL, r.Key, console, r.Program, text.ShellWord(r.Admin), r.Curl)
 	for _, note := range r.Notes {
 		fmt.Fprintln(w, "Note: "+text.Line(note))
 	}

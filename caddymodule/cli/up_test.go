@@ -14,8 +14,41 @@ import (
 	"github.com/postern-dev/postern/caddymodule/cli/up"
 )
 
+// Commands that go to a running `up`, although another Caddy runs, name both.
+func TestTwoGateways(t *testing.T) {
+	listenAsUp(t)
+	t.Setenv("CADDY_ADMIN", "")
+	usual := caddy.DefaultAdminListen
+	t.Cleanup(func() { caddy.DefaultAdminListen = usual })
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	caddy.DefaultAdminListen = other.Addr().String()
+	const note = "This is the gateway of `caddy gateway up`. For the other one, add --address "
+	if got := runCommand(t, "status"); strings.Count(got.err, note+caddy.DefaultAdminListen+".\n") != 1 {
+		t.Errorf("exit code %d: %s", got.exit, got.err)
+	}
+	_ = other.Close()
+	if got := runCommand(t, "status"); got.exit != 0 || got.err != "" {
+		t.Errorf("exit code %d: %s", got.exit, got.err)
+	}
+}
+
 // A second run prints the addresses of the first one, and starts nothing.
 func TestUpTwice(t *testing.T) {
+	listenAsUp(t)
+	got := runCommand(t, "up", "--listen", "localhost:0")
+	if got.exit != exitFailed {
+		t.Errorf("exit code %d", got.exit)
+	}
+	compareGolden(t, "up_twice", got.out+got.err)
+}
+
+// listenAsUp answers at the socket of `up`.
+func listenAsUp(t *testing.T) {
+	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("there is no socket")
 	}
@@ -30,13 +63,8 @@ func TestUpTwice(t *testing.T) {
 	}
 	server := &http.Server{Handler: &fakeAdmin{answers: ok("GET /model_gateway/status",
 		`{"url":"http://localhost:8080"}`)}}
-	defer server.Close()
+	t.Cleanup(func() { _ = server.Close() })
 	go func() { _ = server.Serve(ln) }() // ends with Close
-	got := runCommand(t, "up", "--listen", "localhost:0")
-	if got.exit != exitFailed {
-		t.Errorf("exit code %d", got.exit)
-	}
-	compareGolden(t, "up_twice", got.out+got.err)
 }
 
 func TestUpPrint(t *testing.T) {
@@ -49,7 +77,7 @@ func TestUpPrint(t *testing.T) {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434",
 			Models: []string{"nomic-embed-text", "llama3.2:3b"},
 			Key:    "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/setup#EXAMPLE", Setup: true,
-			Admin: "localhost:2019", UsualAdmin: true, Program: "caddy",
+			Admin: "localhost:2019", Program: "caddy",
 			Notes: []string{"the key of the last run was revoked; the key above is new"},
 		},
 		"up_scripted": {
@@ -58,8 +86,7 @@ func TestUpPrint(t *testing.T) {
 		},
 		"up_many_models": {
 			URL: "http://localhost:8080", ModelServer: "http://localhost:11434", Models: many,
-			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", UsualAdmin: true,
-			Program: "caddy",
+			Key: "sk-svc-EXAMPLE", Console: "http://localhost:8080/console/", Admin: "localhost:2019", Program: "caddy",
 		},
 	} {
 		var out strings.Builder

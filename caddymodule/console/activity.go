@@ -33,6 +33,7 @@ type activityPage struct {
 	List   listing[requestGroup]
 	Newest string // URL of the first page, "" on it
 	Older  string // URL of the next page, "" if there is none
+	CSV    string // URL of the same requests
 }
 
 // requestGroup is a request, or equal failures that follow one another, of which it shows the newest.
@@ -145,6 +146,7 @@ func activityData(v *visit) any {
 		selected.Limit = activity.MaxPage
 	}
 	p.Requests = load(v, func(ctx context.Context) (manage.Requests, error) { return v.Manage.Activity(ctx, selected) })
+	p.CSV = csvURL("activity", query, "key", "user", "model", "connector", "status", "error", "since", "until")
 	columns := activityColumns
 	columns.selects = activitySelects(v, p.Filter, names)
 	p.List = list(v, columns, grouped(logged(v, p.Requests.Requests, names), failures && !sorted))
@@ -161,6 +163,20 @@ func activityData(v *visit) any {
 		p.Older = p.List.url("before", p.Next)
 	}
 	return p
+}
+
+// csvURL returns the URL of a list as a file, with these parameters of a page and its search.
+func csvURL(list string, query url.Values, filters ...string) string {
+	file := url.Values{"format": {"csv"}}
+	for _, name := range filters {
+		if value := query.Get(name); value != "" {
+			file.Set(name, value)
+		}
+	}
+	if search := strings.TrimSpace(query.Get("q")); search != "" {
+		file.Set("search", search)
+	}
+	return "/console/api/" + list + "?" + file.Encode()
 }
 
 // connectorNames returns the names of connectors by id.

@@ -49,6 +49,8 @@ func TestActivity(t *testing.T) {
 				ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked.",
 			})
 	}
+	has(t, g.page("/console/activity?model=qwen3&status=ok&q=+lap"),
+		`href="/console/api/activity?format=csv&amp;model=qwen3&amp;search=lap&amp;status=ok" download`)
 	page := g.page("/console/activity")
 	plain(t, page)
 	main := mainOf(page)

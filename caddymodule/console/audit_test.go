@@ -34,6 +34,10 @@ func TestAuditPage(t *testing.T) {
 	page = ada.page("/console/audit?by=grace")
 	has(t, page, "&lt;b&gt;", `<option value="grace" selected>grace`, "1 operation.")
 	lacks(t, page, "key 50")
+	has(t, page, `href="/console/api/audit?by=grace&amp;format=csv" download`)
+	if file := ada.page("/console/api/audit?by=grace&format=csv"); strings.Count(file, "\n") != 2 {
+		t.Error(file)
+	}
 	has(t, ada.page("/console/audit?q=%3Cb%3E"), "&lt;b&gt;", "1 operation.")
 	has(t, ada.page("/console/audit?from=2200-01-01"), "No operation matches")
 	ada.refused(ada.get("/console/audit?to=tomorrow"), 400, "")

@@ -49,8 +49,8 @@ func TestConfirm(t *testing.T) {
 	b.refused(w, http.StatusForbidden, `<input type="hidden" name="name" value="&#34;&gt;&lt;script&gt;`)
 	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password",
 		"wrong password")
-	b.refused(w, http.StatusForbidden, "The current password is wrong.")
-	has(t, w.Body.String(), `<input type="hidden" name="name" value="deploy">`)
+	b.refused(w, http.StatusForbidden, `name="confirm-password" aria-invalid="true" autofocus`)
+	has(t, w.Body.String(), "The current password is wrong.", `<input type="hidden" name="name" value="deploy">`)
 	lacks(t, w.Body.String(), "wrong password")
 	w = b.post("/console/settings/tokens", "name", "deploy", "right", "read", "days", "0", "confirm-password", password)
 	if w.Code != http.StatusOK || !strings.HasPrefix(b.secretIn(w.Body.String()), "pmt_") {

@@ -77,6 +77,9 @@ func TestConnectOwnRoot(t *testing.T) {
 	lacks(t, g.page("/console/connect?model=m"), "curl --cacert", "code-root")
 	g.endpoint.Root = "ROOT"
 	page := html.UnescapeString(g.page("/console/connect?model=m"))
+	if n := strings.Count(page, `mv "$s" root.crt`); n != 2 { // for people without JavaScript, too
+		t.Errorf("%d lines load the root", n)
+	}
 	has(t, page, "curl --cacert root.crt -N https://gw.example.com",
 		"curl --cacert root.crt https://gw.example.com/v1/key",
 		`curl -fsSLk https://gw.example.com/console/root.crt -o "$s"`, `mv "$s" root.crt`,

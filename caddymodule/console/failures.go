@@ -49,9 +49,13 @@ func kindsOf(requests []activity.Request, since string, link func(kind string) s
 	return kinds
 }
 
-// failures returns the failures of the last day at this gateway, the newest first; none if the activity cannot be read,
-// whose page says why.
-func (v *visit) failures() []activity.Request {
+// failures returns the failures of the last day at this gateway, the newest first; none if the usage has none, or if
+// the activity cannot be read, whose page says why.
+func (v *visit) failures(use *dayUsage) []activity.Request {
+	failed := func(sum manage.UsageSum) bool { return sum.Outages() > 0 }
+	if !v.usageMissing && !slices.ContainsFunc(use.sums, failed) {
+		return nil
+	}
 	found, _ := v.Manage.Activity(v.ctx,
 		manage.Activity{Status: string(activity.Failed), Since: "24h", Limit: activity.MaxPage})
 	return found.Requests
@@ -94,7 +98,7 @@ func failureAlerts(v *visit, use *dayUsage, failed []activity.Request, unavailab
 			names += fmt.Sprintf(" and %d other models", others)
 		}
 		a := alert{
-			Bad: !v.over(models, to), From: &from, To: &to, Why: c.kind,
+			Bad: !v.over(models, to), From: &from, To: &to, Why: causeOf(&of[0]),
 			Text: fmt.Sprintf("%s requests for %s failed", count(len(of)), names),
 			URL: failuresURL("connector", c.connector, "error", c.kind, "since", from.Format(time.RFC3339),
 				"until", to.Add(time.Second).Format(time.RFC3339)),
@@ -105,6 +109,14 @@ func failureAlerts(v *visit, use *dayUsage, failed []activity.Request, unavailab
 		alerts = append(alerts, a)
 	}
 	return alerts
+}
+
+// causeOf returns why a request failed, in words.
+func causeOf(r *activity.Request) string {
+	if r.Kind() == r.ServerError {
+		return strings.ReplaceAll(r.ServerError, "_", " ")
+	}
+	return cmp.Or(r.Reason, r.Error, r.Kind())
 }
 
 // over reports whether enough requests for models were answered since their last failure.

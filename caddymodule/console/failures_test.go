@@ -67,7 +67,10 @@ func TestKindsOfFailures(t *testing.T) {
 		`aria-sort="descending"><a href="/console/activity?sort=-duration">Duration</a>`)
 	has(t, mainOf(g.page("/console/activity?status=failed&error=stream_cut")),
 		`<option value="stream_cut" selected>`, `<a href="/console/activity?status=failed">All</a>`)
-	has(t, mainOf(g.page("/console/home")), "Failed: <a href=", "out_of_memory 23</a>", "stream_cut 14</a>")
+	home := mainOf(g.page("/console/home"))
+	has(t, home, "Failed: <a href=", "out_of_memory 23</a>", "stream_cut 14</a>", "</a>: out of memory",
+		"</a>: It failed.")
+	lacks(t, home, "</a>: upstream_unreachable", "</a>: stream_cut")
 }
 
 // Home shows when a cause has failed requests, once for all models. It is not red when it is over, and gone after an
@@ -103,7 +106,7 @@ func TestOutageIsOver(t *testing.T) {
 			}
 			has(t, main, tt.want+"connector=con_1&amp;error=upstream_unreachable&amp;since=",
 				"23 requests for embed, llama failed")
-			if strings.Contains(main, "failed, none since</a>: upstream_unreachable") != (tt.want == amber) ||
+			if strings.Contains(main, "failed, none since</a>: It failed.") != (tt.want == amber) ||
 				strings.Count(main, "requests for ") != 1 {
 				t.Errorf("%s", main)
 			}

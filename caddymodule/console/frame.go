@@ -154,12 +154,17 @@ var (
 )
 
 // markField marks the first control with a name as invalid, in a page of a template: its attributes contain no ">". It
-// returns the page, and the message with the label of the control, which is before it.
+// returns the page, and the message with the label of the control, which is before it. It opens the details around the
+// control.
 func markField(page, field, fault string) (marked, message string) {
 	name := ` name="` + strings.ReplaceAll(template.HTMLEscapeString(field), "+", "&#43;") + `"`
 	head, rest, found := strings.Cut(focused.ReplaceAllString(page, "$1"), name)
 	if all := labels.FindAllStringSubmatch(head, -1); found && len(all) > 0 {
 		fault = strings.TrimSpace(html.UnescapeString(all[len(all)-1][1])) + ": " + fault
+	}
+	if i := strings.LastIndex(head, "<details"); i > strings.LastIndex(head, "</details>") {
+		opening, inside, _ := strings.Cut(head[i:], ">")
+		head = head[:i] + strings.TrimSuffix(opening, " open") + " open>" + inside
 	}
 	tag, rest, closed := strings.Cut(rest, ">")
 	if !closed {
@@ -295,6 +300,7 @@ func (v *visit) explain(err error) (status int, text string) {
 	}
 	if status, text = manage.Explain(err); !manage.Hidden(err) {
 		v.badField, text = store.FieldOf(err)
+		v.badField = cmp.Or(v.badField, v.signInField(err))
 		text = strings.TrimPrefix(strings.TrimPrefix(text, "the "+v.badField+": "), v.badField+": ")
 	}
 	return status, sentence(text)

@@ -91,7 +91,7 @@ func homeData(v *visit) any {
 	p.Servers = loadedServers(connectors)
 	p.Chart = p.Use.charts("")[1]
 	p.Chart.Title = "Requests per hour, last 24 hours"
-	failed := v.failures()
+	failed := v.failures(p.Use)
 	p.Kinds = kindsOf(failed, p.Use.Since, func(kind string) string {
 		return failuresURL("error", kind, "since", p.Use.Since)
 	})

@@ -280,7 +280,7 @@ func TestModelWithoutTools(t *testing.T) {
 		}
 	}
 	g.deployment("qwen3", g.connector("gpu-box"))
-	if n := strings.Count(g.page("/console/models/show?name=qwen3"), "toolless"); n != 7 {
+	if n := strings.Count(g.page("/console/models/show?name=qwen3"), "toolless\" hidden>"); n != 7 {
 		t.Errorf("%d tabs are for agents, want 7", n)
 	}
 }

@@ -36,7 +36,7 @@ func publishModel(v *visit) error {
 	if connectors[0] == "" {
 		return badField("connector", "Choose the connector of the model.")
 	}
-	old, exists := published(v, name)
+	old, exists := published(load(v, v.Manage.Deployments), name)
 	answer := v.typed("taken." + name)
 	if exists && v.typed("change") != name && answer != addConnectors && answer != replaceModel {
 		return v.askToPublish(func(p *publishPage) { p.Taken = old.ConnectorNames() }, fmt.Sprintf(
@@ -91,8 +91,7 @@ func fillDeployment(v *visit, d *manage.DeploymentFields) (err error) {
 }
 
 // published returns the deployment with a name, if there is one.
-func published(v *visit, name string) (manage.Deployment, bool) {
-	all := load(v, v.Manage.Deployments)
+func published(all []manage.Deployment, name string) (manage.Deployment, bool) {
 	if i := slices.IndexFunc(all, func(d manage.Deployment) bool { return d.Name == name }); i >= 0 {
 		return all[i], true
 	}

@@ -175,33 +175,25 @@ func findUser(v *visit) manage.User {
 // removal is the form that removes a user.
 type removal struct {
 	manage.User
-	Keys       []keyUse // of the user, that work or may work again
+	Keys       []usedKey // of the user, that work or may work again
 	UseUnknown bool
 	Others     []manage.User
 	Choice, To string // what becomes of the keys, and their new owner
 }
 
-// keyUse is a key and its use of today.
-type keyUse struct {
-	manage.Key
-	Requests, Tokens int64
-}
-
 func removalOf(v *visit) removal {
 	r := removal{User: findUser(v), Choice: cmp.Or(v.typed("keys"), "revoke"), To: v.typed("to")}
-	sums, err := v.Manage.Usage(v.ctx, manage.Usage{By: "key", From: v.midnight().Format(store.HourOnly)})
-	r.UseUnknown = err != nil
+	var records []store.Key
 	for _, k := range load(v, v.Manage.Keys) {
 		if k.Owner != r.ID || k.RevokedAt != nil {
 			continue
 		}
-		use := keyUse{Key: k}
-		for _, sum := range sums {
-			if sum.KeyID == k.ID {
-				use.Requests, use.Tokens = sum.Requests, sum.InputTokens+sum.OutputTokens
-			}
-		}
-		r.Keys = append(r.Keys, use)
+		r.Keys, records = append(r.Keys, usedKey{Key: k}), append(records, k.Key)
+	}
+	uses, err := v.Manage.KeyUses(v.ctx, records)
+	r.UseUnknown = err != nil
+	for i, k := range r.Keys {
+		r.Keys[i].Use = uses[k.ID]
 	}
 	r.Others = slices.DeleteFunc(load(v, v.Manage.Users), func(u manage.User) bool { return u.ID == r.ID })
 	return r

@@ -25,9 +25,11 @@ func TestChangePassword(t *testing.T) {
 	b, other := h.in(ada), h.in(ada)
 	const new = "another horse battery"
 	b.refused(b.post("/console/settings/password", "password", "wrong", "new-password", new), http.StatusForbidden,
-		"The current password is wrong.")
-	b.refused(b.post("/console/settings/password", "password", password, "new-password", "short"), http.StatusBadRequest,
-		"role=\"alert\"")
+		`id="fault">Current password: The current password is wrong.`)
+	w := b.post("/console/settings/password", "password", password, "new-password", "short")
+	b.refused(w, http.StatusBadRequest, `id="fault">New password: The password is too short`)
+	has(t, w.Body.String(), `name="new-password" aria-invalid="true" autofocus`,
+		`<details class="card" open><summary>Change the password`)
 	b.goes(b.post("/console/settings/password", "password", password, "new-password", new), "/console/settings")
 	has(t, b.page("/console/settings"), "The new password is set.")
 	lacks(t, b.page("/console/settings"), "The new password is set.")

@@ -153,6 +153,7 @@ func offerKey(o manage.Offer) string { return o.Connector + " " + o.Upstream + "
 // publishOffers publishes the chosen offer, or all in the form that add no connector to a model.
 func publishOffers(v *visit) error {
 	offers, _, err := v.Manage.Offers(v.ctx)
+	deployments := load(v, v.Manage.Deployments)
 	var names []string
 	for _, o := range offers {
 		only, field := v.typed("only"), "name "+offerKey(o)
@@ -160,7 +161,7 @@ func publishOffers(v *visit) error {
 			continue
 		}
 		name := cmp.Or(strings.TrimSpace(v.typed(field)), o.Name)
-		if err = publishOffer(v, o, name); !store.Committed(err) {
+		if err = publishOffer(v, o, name, deployments); !store.Committed(err) {
 			if of, text := store.FieldOf(err); of == "name" { // of this offer
 				err = store.InField(field, store.Errorf(err, "%s", text))
 			}
@@ -175,8 +176,8 @@ func publishOffers(v *visit) error {
 }
 
 // publishOffer publishes an offer under a name, or adds its connector to the model of this name.
-func publishOffer(v *visit, o manage.Offer, name string) error {
-	if d, ok := published(v, name); ok && !o.Adds {
+func publishOffer(v *visit, o manage.Offer, name string, all []manage.Deployment) error {
+	if d, ok := published(all, name); ok && !o.Adds {
 		return store.InField("name", store.Errorf(store.ErrExists, "%s is published already, on %s: choose another name",
 			d.Name, strings.Join(d.ConnectorNames(), ", ")))
 	}

@@ -203,6 +203,22 @@ var confirmSessionTab = &tab{name: "confirm-session", title: "Confirm that it is
 
 func confirm(v *visit) error { return v.askToConfirm(http.StatusOK, "") }
 
+// signInField returns the field of a form that an error of a sign-in or of a password is about, "" for none.
+func (v *visit) signInField(err error) string {
+	has := v.r.PostForm.Has
+	switch {
+	case errors.Is(err, signin.ErrLink):
+		return "link"
+	case errors.Is(err, signin.ErrCredentials) && has(confirmField):
+		return confirmField
+	case errors.Is(err, signin.ErrPassword) && has("new-password"):
+		return "new-password"
+	case errors.Is(err, signin.ErrCredentials), errors.Is(err, signin.ErrPassword):
+		return "password"
+	}
+	return ""
+}
+
 // act performs an action. The request may carry the password that confirms it.
 func (v *visit) act(do action) error {
 	if !v.signedIn() || !v.r.PostForm.Has(confirmField) {

@@ -21,14 +21,16 @@ func TestFirstUser(t *testing.T) {
 	b.goes(b.get("/console/sign-in"), "/console/setup")
 	has(t, b.page("/console/setup"), "No users yet", "caddy gateway setup-link", `data-fragment`)
 	b.refused(b.post("/console/setup", "name", "ada", "password", password, "link", "not-a-secret"),
-		http.StatusBadRequest, "This link does not work")
+		http.StatusBadRequest, `name="link" aria-invalid="true" autofocus`)
 
 	_, secret, err := h.signIn.CreateLink(t.Context(), store.Link{Kind: store.LinkSetup, Account: store.DefaultAccount})
 	must(t, err)
 	link := base + "/console/setup#" + secret
 	w := b.post("/console/setup", "name", "ada", "password", "short", "link", link)
 	b.refused(w, http.StatusBadRequest, "password")
-	has(t, w.Body.String(), `value="ada"`, secret) // the input is kept
+	has(t, w.Body.String(), `value="ada"`, secret, // the input is kept
+		`name="password" aria-invalid="true" autofocus type="password" required autocomplete="new-password" minlength="10" `+
+			`maxlength="128" aria-describedby="fault password-hint"`, `id="fault">Password: The password is too short`)
 	lacks(t, w.Body.String(), `value="short"`)
 	b.goes(b.post("/console/setup", "name", "ada", "password", password, "link", " "+link+" "), "/console/")
 	b.goes(b.get("/console/"), "/console/start")

@@ -18,6 +18,7 @@ type Model struct {
 	Created time.Time
 	Window  int      // the context window in tokens; 0: not known
 	Output  int      // tokens of the largest answer; 0: not known
+	State   string   // such as "available", see the package health
 	Status  string   // "loading" or "unloaded", else ""
 	Efforts []string // the levels of messages requests that the model server gets
 }
@@ -55,9 +56,9 @@ func ModelObject(d Dialect, m Model) []byte {
 
 // append appends the model's object. Clients read the context window under several names.
 func (m Model) append(b []byte, d Dialect) []byte {
-	b = jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"type":"model",`+
-		`"display_name":%q,"created_at":%q`,
-		m.ID, m.Created.Unix(), m.Owner, m.Kind, m.ID, m.Created.UTC().Format(time.RFC3339))
+	b = jsonscan.Appendf(b, `{"id":%q,"object":"model","created":%d,"owned_by":%q,"kind":%q,"state":%q,`+
+		`"type":"model","display_name":%q,"created_at":%q`,
+		m.ID, m.Created.Unix(), m.Owner, m.Kind, m.State, m.ID, m.Created.UTC().Format(time.RFC3339))
 	if m.Window > 0 {
 		b = jsonscan.Appendf(b, `,"description":"%s model with a context window of %d tokens",`+
 			`"context_length":%d,"max_model_len":%d,"max_input_tokens":%d,"meta":{"n_ctx":%d}`,

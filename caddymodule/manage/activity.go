@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,6 +27,7 @@ type Activity struct {
 	Search    string `json:"search" need:"filled" help:"Only requests with this text in an id, a name or an error"`
 	Before    string `json:"before" need:"filled" help:"The next page: the value \"next\" of the page before"`
 	Limit     int    `json:"limit" help:"Max number of requests, up to 1000 (default 50)"`
+	Format    string `json:"format" need:"filled" flag:"-" help:"json or csv (default json); csv ignores before and limit, and has up to 100000 requests"`
 }
 
 // Requests are the requests that [Activity] selects.
@@ -68,6 +70,28 @@ func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
 		q.Connector = c.ID
 	}
 	return s.findRequests(ctx, account, q)
+}
+
+// allRequests returns all requests that a selects, page by page, but not more than [maxRows].
+func (s *Service) allRequests(ctx context.Context, a Activity, _ Requests) iter.Seq2[activity.Request, error] {
+	return func(yield func(activity.Request, error) bool) {
+		a.Before, a.Limit = "", activity.MaxPage
+		for rows := 0; rows < maxRows; rows += a.Limit {
+			page, err := s.Activity(ctx, a)
+			if err != nil {
+				yield(activity.Request{}, err)
+				return
+			}
+			for _, r := range page.Requests {
+				if !yield(r, nil) {
+					return
+				}
+			}
+			if a.Before = page.Next; a.Before == "" {
+				return
+			}
+		}
+	}
 }
 
 // maxSearch bounds what is looked for, in bytes.

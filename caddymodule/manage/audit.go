@@ -132,6 +132,8 @@ type Audit struct {
 	Record    string `json:"record" need:"filled" help:"Only on this record, by id or name"`
 	From      string `json:"from" need:"filled" help:"The first day in UTC, like 2026-11-01"`
 	To        string `json:"to" need:"filled" help:"The last day"`
+	Search    string `json:"search" need:"filled" help:"Only with these words in the sentence, the operation, the record or the address"`
+	Format    string `json:"format" need:"filled" flag:"-" help:"json or csv (default json)"`
 }
 
 // Audit returns entries of the audit log of the account, newest first. Operations on the gateway, which belong to
@@ -156,7 +158,25 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool { return !a.selects(e.Operation) }), nil
+	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool {
+		return !a.selects(e.Operation) || !e.has(a.Search)
+	}), nil
+}
+
+// SearchText is what searches look at.
+func (e AuditEntry) SearchText() string {
+	return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
+}
+
+// has reports whether an entry has all words of a search, in any letter case.
+func (e AuditEntry) has(search string) bool {
+	text := strings.ToLower(e.SearchText())
+	for word := range strings.FieldsSeq(strings.ToLower(search)) {
+		if !strings.Contains(text, word) {
+			return false
+		}
+	}
+	return true
 }
 
 func (a Audit) selects(o store.Operation) bool {

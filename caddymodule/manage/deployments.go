@@ -368,8 +368,8 @@ func warning(connector string, route tunnel.DeploymentRoute, found health.Findin
 		return fmt.Sprintf("connector %q cannot reach its model server %q; start the server there, or correct its address "+
 			"in the connector's configuration", connector, route.Upstream)
 	case health.ModelMissing:
-		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or change the "+
-			"deployment's model", route.Upstream, connector, route.Model)
+		return fmt.Sprintf("model server %q of connector %q does not list the model %q; load it there, or correct "+
+			"the model's name on the server", route.Upstream, connector, route.Model)
 	case health.Hanging:
 		return fmt.Sprintf("for 5 minutes, requests have had no first token from model server %q of connector %q, although "+
 			"it can be reached; restart it", route.Upstream, connector)

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/tests/schema"
 )
 
@@ -103,4 +105,59 @@ func TestOperationsOfManual(t *testing.T) {
 		t.Errorf("the table of docs/api.md differs from the operations; " +
 			"run: go test ./caddymodule/manage -run TestOperationsOfManual -update")
 	}
+}
+
+func operationID(r manage.Operation) string {
+	words := regexp.MustCompile(`\w+`).FindAllString(r.Path, -1)
+	for i, word := range words {
+		words[i] = strings.ToUpper(word[:1]) + word[1:]
+	}
+	return strings.ToLower(r.Method) + strings.Join(words, "")
+}
+
+// security returns who may perform an operation under /console/api.
+func security(r manage.Operation) []any {
+	alternatives := []any{}
+	for _, right := range r.Rights.Names() {
+		alternatives = append(alternatives, schema.Schema{"token": []string{right}})
+	}
+	return append(alternatives, schema.Schema{"session": []string{}})
+}
+
+// requestFields returns the schema of the fields of a request.
+func requestFields(r manage.Operation, g *schema.Generator) schema.Schema {
+	fields := g.Object(r.Request)
+	properties, required := fields["properties"].(schema.Schema), []string{}
+	for _, f := range r.Fields() {
+		property, _ := properties[f.Name].(schema.Schema) // nil for a set of limits
+		if f.Need != "" {
+			property["minLength"] = 1
+		}
+		if f.Need == "required" {
+			required = append(required, f.Name)
+		}
+		if f.Null != "" {
+			property["type"] = []any{property["type"], "null"}
+		}
+	}
+	delete(fields, "required")
+	if len(required) > 0 {
+		fields["required"] = required
+	}
+	if rights, ok := properties["rights"].(schema.Schema); ok {
+		rights["items"] = schema.Schema{"type": "string", "enum": store.RightNames()}
+	}
+	if _, several := properties["connectors"]; several {
+		fields["oneOf"] = []any{
+			schema.Schema{"required": []string{"connector"}},
+			schema.Schema{"required": []string{"connectors"}},
+		}
+	}
+	if r.About == manage.InAccount {
+		properties["account"] = schema.Schema{
+			"type":        "string",
+			"description": "The account to work in. Only operators need it; the default is \"default\".",
+		}
+	}
+	return fields
 }

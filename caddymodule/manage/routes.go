@@ -124,12 +124,13 @@ var operations = []Operation{
 		admins, InAccount, callRecord(ok, (*Service).MeasureDeployment)),
 
 	row(get, "/activity", "Lists requests, without prompts and answers", read, everyone, InAccount,
-		call(ok, (*Service).Activity)),
+		tableAction("activity", (*Service).Activity, (*Service).allRequests)),
 	row(get, "/activity/{id}", "Shows a request, without prompt and answer", read, everyone, InAccount,
 		callRecord(ok, (*Service).Request)),
-	row(get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount, usageAction),
+	row(get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount,
+		tableAction("usage", (*Service).Usage, whole)),
 	row(get, "/audit", "Shows who changed what, when and from where", read, readers, InAccount,
-		call(ok, (*Service).Audit)),
+		tableAction("audit", (*Service).Audit, whole)),
 
 	row(get, "/users", "Lists users of the console", read, readers, InAccount, callPlain(ok, (*Service).Users)),
 	row(post, "/users", "Adds a user of the console", 0, admins, InAccount, call(created, (*Service).AddUser)),

@@ -69,7 +69,7 @@ func (s *Service) setupHints(ctx context.Context, client string, k store.KeyFiel
 
 func checkClient(id string) error {
 	if clients.Find(id).File == nil {
-		return badRequest("a code can set up claude, codex, opencode, continue, cline or qwen, not %.40q", id)
+		return badRequest("client: %.40q is not one of %s", id, strings.Join(clients.WithFile(), ", "))
 	}
 	return nil
 }

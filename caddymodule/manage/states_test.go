@@ -61,7 +61,7 @@ func TestDeploymentStates(t *testing.T) {
 		`connector "home" cannot reach its model server "ollama"`, "start the server there")
 	g.tunnels.report(home.info.Connector, "ollama", lists("renamed"))
 	expect("the model was renamed", health.ModelMissing, health.Degraded, "degraded (1 of 2)",
-		`does not list the model "m"`)
+		`does not list the model "m"; load it there, or correct the model's name on the server`)
 	g.tunnels.report(rack.info.Connector, "ollama", health.Reported(false, nil, false))
 	expect("both fail", health.ModelMissing, health.ModelMissing, "model missing", "does not list")
 	g.tunnels.report(home.info.Connector, "ollama", health.Reported(true, nil, false))

@@ -3,10 +3,6 @@ package manage
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
-	"fmt"
-	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -46,9 +42,6 @@ const (
 	maxUsageDays  = 366
 	maxUsageHours = 168
 	usageDays     = 30 // by default
-	maxUsageRows  = 100_000
-	usageCSV      = "csv"
-	usageFileName = "usage.csv"
 )
 
 // usageColumns are the columns that usage can be summed up by.
@@ -94,9 +87,9 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		}
 		sum := groups[g]
 		if sum == nil {
-			if len(groups) == maxUsageRows {
+			if len(groups) == maxRows {
 				return badRequest("the usage from %s to %s has more than %d rows: choose fewer days, or fewer "+
-					"values in %q", from, to, maxUsageRows, "by")
+					"values in %q", from, to, maxRows, "by")
 			}
 			sum = &UsageSum{Hour: g[0], Day: g[1], UserID: g[2], KeyID: g[3], Model: g[4]}
 			groups[g] = sum
@@ -205,59 +198,4 @@ func (u Usage) columns() (by []int, err error) {
 		by = append(by, column)
 	}
 	return by, nil
-}
-
-// usageAction answers with [Usage], in JSON or as a file.
-var usageAction = func() action {
-	a := call(ok, func(s *Service, ctx context.Context, u Usage) (any, error) {
-		if u.Format != "" && u.Format != "json" && u.Format != usageCSV {
-			return nil, badRequest("query parameter %q is %.40q; it must be json or csv", "format", u.Format)
-		}
-		sums, err := s.Usage(ctx, u)
-		if err != nil || u.Format != usageCSV {
-			return sums, err
-		}
-		return download{"text/csv; charset=utf-8", usageFileName, func(w io.Writer) error { return writeCSV(w, sums) }}, nil
-	})
-	a.Answer = reflect.TypeFor[[]UsageSum]()
-	return a
-}()
-
-// writeCSV writes a table with all fields of the sums.
-func writeCSV(w io.Writer, sums []UsageSum) error {
-	out := csv.NewWriter(w)
-	header := []string{"hour", "day", "user_id", "user_name", "key_id", "key_name", "model"}
-	numbers := func(sum UsageSum, add func(reflect.StructField, reflect.Value)) {
-		for _, part := range []any{sum.Usage, sum.Percentiles} {
-			for field, n := range reflect.ValueOf(part).Fields() {
-				if n.Kind() != reflect.Array { // but the histograms
-					add(field, n)
-				}
-			}
-		}
-	}
-	numbers(UsageSum{}, func(f reflect.StructField, _ reflect.Value) { header = append(header, f.Tag.Get("json")) })
-	if err := out.Write(header); err != nil {
-		return err
-	}
-	for _, sum := range sums {
-		row := []string{
-			sum.Hour, sum.Day, cell(sum.UserID), cell(sum.UserName), cell(sum.KeyID), cell(sum.KeyName),
-			cell(sum.Model),
-		}
-		numbers(sum, func(_ reflect.StructField, n reflect.Value) { row = append(row, fmt.Sprint(n.Interface())) })
-		if err := out.Write(row); err != nil {
-			return err
-		}
-	}
-	out.Flush()
-	return out.Error()
-}
-
-// cell returns s as a cell that no spreadsheet takes for a formula.
-func cell(s string) string {
-	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
-		return "'" + s
-	}
-	return s
 }

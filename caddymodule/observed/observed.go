@@ -211,6 +211,19 @@ func (t *Table) State(d *store.Deployment, connector string, r tunnel.Deployment
 	return o.observed(r.Since, t.now())
 }
 
+// ModelState returns the state of a deployment.
+func (t *Table) ModelState(d *store.Deployment) health.State {
+	states := make([]health.State, len(d.Connectors))
+	for i, connector := range d.Connectors {
+		states[i] = health.Offline
+		if r, online := t.current(routeIDOf(d, connector)); online {
+			states[i] = t.State(d, connector, r).State
+		}
+	}
+	state, _ := health.ModelState(states)
+	return state
+}
+
 // Status returns the status of a model that no connector has loaded, as far as model servers report it, else "".
 func (t *Table) Status(d *store.Deployment) (status string) {
 	known := false

@@ -42,8 +42,13 @@ func TestStatusOfModels(t *testing.T) {
 	}
 	route(d.Connectors[0], "unloaded", health.Available)
 	for _, path := range []string{"/v1/models", "/v1/models/m"} {
-		if list := string(g.get(path)); !strings.Contains(list, `,"status":{"value":"unloaded"}}`) {
+		if list := string(g.get(path)); !strings.Contains(list, `,"status":{"value":"unloaded"}}`) ||
+			!strings.Contains(list, `"state":"available"`) {
 			t.Errorf("%s: %s", path, list)
 		}
+	}
+	route(d.Connectors[0], "", health.ServerDown)
+	if list := string(g.get("/v1/models")); !strings.Contains(list, `"state":"model_server_down"`) {
+		t.Error(list)
 	}
 }

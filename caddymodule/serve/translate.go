@@ -148,7 +148,8 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	return dialect.Model{
 		Kind: string(d.ModelKind()), Owner: d.Account, Created: d.CreatedAt,
 		Window: smallest, Output: dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens, smallest),
-		Efforts: append(efforts.Work, efforts.Sent...), Status: c.Observed.Status(&d),
+		Efforts: append(efforts.Work, efforts.Sent...),
+		State:   string(c.Observed.ModelState(&d)), Status: c.Observed.Status(&d),
 	}
 }
 

@@ -5,8 +5,11 @@ import "strconv"
 // The settings files of clients. The key is a member, not a variable of the shell: that would be one more thing to
 // set, and would end with the shell.
 
-// nodeCA is the environment variable of Node with a file of further authorities.
-const nodeCA = "NODE_EXTRA_CA_CERTS"
+// The environment variables with a file of authorities. Node trusts its own ones, too; OpenSSL, Go and Rust do not.
+const (
+	nodeCA    = "NODE_EXTRA_CA_CERTS"
+	opensslCA = "SSL_CERT_FILE"
+)
 
 // member returns a member to set; nil removes it.
 func member(value any, path ...string) Member { return Member{Path: path, Value: value} }
@@ -58,7 +61,7 @@ func claudeEnv(v Values) []Member {
 
 var codexFile = &File{
 	Env: "CODEX_HOME", Folder: ".codex", Paths: []string{"config.toml"}, Format: TOML,
-	Login: "auth.json", CAEnv: "SSL_CERT_FILE",
+	Login: "auth.json", CAEnv: opensslCA,
 	Members: func(v Values) []Member {
 		return []Member{
 			member(v.Model, "model"),

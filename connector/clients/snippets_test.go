@@ -191,6 +191,27 @@ func TestPrivateAuthority(t *testing.T) {
 	}
 }
 
+// With a private authority, each snippet names root.crt; otherwise, none does.
+func TestRootOfSnippets(t *testing.T) {
+	for _, root := range []string{"", "root.crt"} {
+		for _, c := range All() {
+			for _, s := range c.Snippets(Values{Base: "https://gw.lan", Model: "m", Root: root}) {
+				if has := strings.Contains(s.Hint+s.Code, "root.crt"); has != (root != "") {
+					t.Errorf("%s with the root %q: %s\n%s", s.Name, root, s.Hint, s.Code)
+				}
+			}
+		}
+	}
+	webui := code("webui", Values{Base: "https://gw.lan", Model: "m", Root: "root.crt"})
+	if !strings.Contains(webui, " -v \"$PWD\"/root.crt:/root.crt:ro -e SSL_CERT_FILE=/root.crt \\\n") {
+		t.Error(webui)
+	}
+	if text := Find("claude").Snippets(Values{Base: "https://gw.lan", Root: "root.crt"})[1].Code; !strings.Contains(text,
+		`"NODE_EXTRA_CA_CERTS": "/path/to/root.crt"`) {
+		t.Error(text)
+	}
+}
+
 // Names of providers have the host: a person may have two gateways.
 func TestProvider(t *testing.T) {
 	for base, want := range map[string]string{

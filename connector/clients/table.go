@@ -8,22 +8,25 @@ var clients = []Client{
 		ID: "curl", Title: "curl", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
 			{Name: "curl", Hint: "In a shell of Linux or macOS:"},
-			{Name: "powershell", Hint: "In PowerShell, which shows the answer when it is complete:"},
+			{Name: "powershell", Hint: "In PowerShell, which shows the answer when it is complete:", Root: windowsRoot},
 		},
 	},
 	{
 		ID: "openai", Title: "OpenAI SDK", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
-			{Name: "openai-python", Hint: "Python, after pip install openai:"},
-			{Name: "openai-node", Hint: "Node, in a file .mjs, after npm install openai:"},
-			{Name: "openai-go", Hint: "Go, after go get github.com/openai/openai-go/v3:"},
+			{Name: "openai-python", Hint: "Python, after pip install openai:", Root: inEnvironment(opensslCA)},
+			{Name: "openai-node", Hint: "Node, in a file .mjs, after npm install openai:", Root: inEnvironment(nodeCA)},
+			{Name: "openai-go", Hint: "Go, after go get github.com/openai/openai-go/v3:", Root: inEnvironment(opensslCA)},
 		},
 	},
 	{
 		ID: "anthropic", Title: "Anthropic SDK", Dialect: "messages",
 		Parts: []Snippet{
-			{Name: "anthropic-python", Hint: "Python, after pip install anthropic:"},
-			{Name: "anthropic-node", Hint: "TypeScript, in a file .mts or .mjs, after npm install @anthropic-ai/sdk:"},
+			{Name: "anthropic-python", Hint: "Python, after pip install anthropic:", Root: inEnvironment(opensslCA)},
+			{
+				Name: "anthropic-node", Hint: "TypeScript, in a file .mts or .mjs, after npm install @anthropic-ai/sdk:",
+				Root: inEnvironment(nodeCA),
+			},
 		},
 	},
 	{
@@ -48,6 +51,16 @@ var clients = []Client{
 
 // All returns the clients in display order.
 func All() []Client { return clients }
+
+// WithFile returns the ids of the clients that `connector use` can set up.
+func WithFile() (ids []string) {
+	for _, c := range clients {
+		if c.File != nil {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
 
 // Find returns the client with an id, or the zero value.
 func Find(id string) Client {

@@ -81,6 +81,7 @@ type diagnosis struct {
 
 	resolved          bool      // the gateway's address is known
 	udpErr            error     // of the handshake over QUIC
+	overHTTPS         Finding   // of the request for a WebSocket
 	acceptsWebSockets bool      // the gateway does
 	untrusted         error     // of the gateway's certificate
 	date              time.Time // of the gateway
@@ -196,8 +197,16 @@ func (d *diagnosis) pin(context.Context) Finding {
 	}
 }
 
-// webSocket requests the tunnel's path without an upgrade. A gateway answers with 426.
+// webSocket returns the finding of one request for a WebSocket.
 func (d *diagnosis) webSocket(ctx context.Context) Finding {
+	if d.overHTTPS.Result == "" {
+		d.overHTTPS = d.askForWebSocket(ctx)
+	}
+	return d.overHTTPS
+}
+
+// askForWebSocket requests the tunnel's path without an upgrade. A gateway answers with 426.
+func (d *diagnosis) askForWebSocket(ctx context.Context) Finding {
 	if d.config.Transport == config.TransportQUIC {
 		return skipped(`the configuration has "transport": "quic"`)
 	}

@@ -218,7 +218,16 @@ func TestWayToTheGateway(t *testing.T) {
 		d.client.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = false
 		d.client.Transport.(*http.Transport).TLSClientConfig.RootCAs = x509.NewCertPool()
 	}
-	found = diagnose(t, c, upgradeRequired, withoutUDP)
+	asked := 0
+	found = diagnose(t, c, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			asked++
+		}
+		upgradeRequired(w, r)
+	}, withoutUDP)
+	if asked != 1 {
+		t.Errorf("it requested the tunnel %d times", asked)
+	}
 	expect(found, "udp", ResultWarning, "the tunnel uses the WebSocket", "FIX for a lower latency, open UDP port")
 	expect(found, "websocket", ResultOK, "verifies the gateway by the pin")
 

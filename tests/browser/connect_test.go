@@ -91,7 +91,7 @@ func testOnlyAKey(t *testing.T, r *rig) {
 	p.Sees("This key may use 1 model.")
 	p.focused("#key-title")
 	for _, text := range []string{
-		"Key for-eli", "scr*", "1 request", "never", "scripted", "chat", "of 5 000", "requests per minute", "2 requests",
+		"Key for-eli", "scr*", "1 request", "never", "scripted", "available", "chat", "of 5 000", "requests per minute", "2 requests",
 	} {
 		p.Sees(text)
 	}
@@ -169,6 +169,21 @@ func testSmallWindow(t *testing.T, r *rig) {
 	p.Choose("#model", "scripted")
 	p.until("the clients are marked", func() bool { return p.shows("window too small: 8k of 32k") })
 	p.Look("connect-window")
+
+	// A model that does not work is offered after one that does, although that is too small.
+	r.Manage(t, http.MethodPut, "/deployments/scripted-large", map[string]any{
+		"account": "windows", "connectors": []string{connectors[0].ID}, "model": "gone",
+		"options": map[string]int{"context_window": 65536},
+	}, nil)
+	p.Open("/console/connect")
+	p.Fill("#key", key)
+	p.keys(kb.Enter)
+	p.Sees("model missing")
+	if first := firstOption(p, "#model"); first != "scripted" {
+		t.Errorf("the page offers %s first", first)
+	}
+	p.Sees("scripted-large (model missing)")
+	p.Look("connect-missing")
 }
 
 // The page says what is wrong: no JavaScript, an expired key, one without models, and a gateway that is gone.

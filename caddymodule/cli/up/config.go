@@ -242,6 +242,16 @@ func DefaultAdmin() string {
 	return caddy.DefaultAdminListen
 }
 
+// Other returns Caddy's default admin endpoint if it answers, too, while commands use the address of `caddy gateway up`;
+// "" otherwise.
+func Other(address string) string {
+	usual := caddy.DefaultAdminListen
+	if os.Getenv("CADDY_ADMIN") != "" || address != Running() || !answersAt(usual) {
+		return ""
+	}
+	return usual
+}
+
 // Running returns the admin endpoint of the `caddy gateway up` that uses the same database,
 // "" if its socket does not answer.
 func Running() string {

@@ -73,10 +73,9 @@ type Ready struct {
 	Curl        string   `json:"curl"`
 	Notes       []string `json:"notes,omitempty"`
 
-	sample     manage.Deployment // of Curl
-	Program    string            `json:"-"` // command that starts this program
-	UsualAdmin bool              `json:"-"` // the commands find it without --address
-	Setup      bool              `json:"-"` // Console is the link for the first user
+	sample  manage.Deployment // of Curl
+	Program string            `json:"-"` // command that starts this program
+	Setup   bool              `json:"-"` // Console is the link for the first user
 }
 
 // UsageError marks an error in the command line itself.
@@ -134,7 +133,6 @@ func (u *Run) Start(ctx context.Context) (*Ready, error) {
 		u.ready.note("the admin endpoint is at %s, where every program on this machine can manage the gateway",
 			u.addresses.admin)
 	}
-	u.ready.UsualAdmin = DefaultAdmin() == u.addresses.admin
 	u.ready.Curl = u.ready.curl()
 	return &u.ready, nil
 }

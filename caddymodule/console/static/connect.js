@@ -72,11 +72,17 @@
     }));
   };
 
+  const text = (m) => m.state.replaceAll("_", " ");
+  const works = (m) => ["available", "slow", "cuts_prompts", "degraded"].includes(m.state);
+  const badge = (m) => element("span", text(m), {
+    className: `badge badge-${m.state === "available" ? "ok" : works(m) ? "warn" : m.state === "offline" ? "off" : "bad"}`,
+  });
+
   const list = () => {
-    fill(at("models"), models.map((m) => [m.id, m.kind, m.context_length ? count(m.context_length, "token") : "not known"]));
+    fill(at("models"), models.map((m) => [m.id, badge(m), m.kind, m.context_length ? count(m.context_length, "token") : "not known"]));
     at("none").hidden = models.length > 0;
     at("setup").hidden = !models.length;
-    select.replaceChildren(...models.map((m) => new Option(m.id)));
+    select.replaceChildren(...models.map((m) => new Option(works(m) ? m.id : `${m.id} (${text(m)})`, m.id)));
   };
 
   const mark = () => {
@@ -120,7 +126,7 @@
     const found = mine === turn ? await ask("/v1/models") : [];
     if (mine !== turn) return; // the person has left the page
     const small = (m) => m.context_length > 0 && m.context_length < form.dataset.window;
-    models = found.sort((a, b) => small(a) - small(b));
+    models = found.sort((a, b) => works(b) - works(a) || small(a) - small(b));
     describe(about);
     list();
     [field.value, result.hidden, form.hidden] = ["", false, true];

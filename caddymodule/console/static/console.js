@@ -48,7 +48,7 @@
     }
     const [unit, size] = units.find(([, size]) => Math.abs(seconds) >= size) ?? [];
     if (unit === "day" && -seconds > 30 * size) set(time, then.toLocaleDateString("en-GB", day));
-    else set(time, unit ? ages.format(Math.round(seconds / size), unit) : "just now");
+    else set(time, unit ? ages.format(Math.round(seconds / size), unit) : seconds > 2 ? "in a moment" : "just now"); // clocks differ
   };
   const showAll = () => document.querySelectorAll("time[data-ago], time[data-clock], time[data-moment], time[data-expires]").forEach(show);
   showAll();
