@@ -80,7 +80,7 @@ type loggedRequest struct {
 }
 
 var (
-	outcomes = []named{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
+	outcomes = []named{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client error"}}
 	ages     = []named{
 		{"15m", "Last 15 minutes"},
 		{"1h", "Last hour"},
