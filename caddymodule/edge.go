@@ -26,7 +26,7 @@ type Edge struct {
 	// connectors reach this gateway only if `public` leads them here.
 	Advertise string `json:"advertise,omitempty"`
 
-	// How long this gateway accepts requests without contact to etcd: a duration from 10s
+	// How long this gateway accepts requests without contact with etcd: a duration from 10s
 	// to 30m, or `deny`, which is 10s. Default: `2m`. During this time, the gateway may
 	// accept a key that was revoked at another gateway. That revocation is not confirmed.
 	OnStoreLoss string `json:"on_store_loss,omitempty"`

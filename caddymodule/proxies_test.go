@@ -88,7 +88,6 @@ func TestWarningOfHTTPSPort(t *testing.T) {
 		{"https_port 8443", site, true},
 		{"", site, false},
 		{"", "https://gw.example.com:8443 {\n model_gateway\n}", false},
-		{"https_port 8443", "gw.example.com {\n bind 127.0.0.1\n model_gateway\n}", false},
 		{"https_port 8443\n servers {\n  trusted_proxies static 192.0.2.1\n  trusted_proxies_strict\n }", site, false},
 		{"https_port 8443\n servers {\n  listener_wrappers {\n   http_redirect\n   tls\n  }\n }", site, false},
 	} {

@@ -13,8 +13,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddypki"
-
-	"github.com/postern-dev/postern/caddymodule/downloads"
 )
 
 // consolePath is the path of the console.
@@ -182,23 +180,14 @@ func proxyWarnings(app *caddyhttp.App) (warnings []string) {
 				"If a proxy appends to X-Forwarded-For, a client chooses its own address, "+
 				"and passes allowed_ips of keys and limits of sign-ins. Add trusted_proxies_strict to `servers`", name))
 		}
-		p := portOf(app, server)
-		if len(hosts) > 0 && p.https && p.usual && p.number != caddyhttp.DefaultHTTPSPort && !behindProxy(server) {
+		p, proxied := portOf(app, server), trustsProxies(server) || isSet(server, "listenerWrappers")
+		if len(hosts) > 0 && p.https && p.usual && p.number != caddyhttp.DefaultHTTPSPort && !proxied {
 			warnings = append(warnings, fmt.Sprintf("server %s listens on port %d because of https_port, so links and commands "+
 				"are without a port: a proxy or a router must forward port 443. If clients connect to %[2]d, remove https_port, "+
 				"and write the port into the site's address, like https://gw.example.com:%[2]d", name, p.number))
 		}
 	}
 	return warnings
-}
-
-// behindProxy reports whether a server has an option for a proxy, or only serves this machine.
-func behindProxy(server *caddyhttp.Server) bool {
-	public := slices.ContainsFunc(server.Listen, func(address string) bool {
-		na, err := caddy.ParseNetworkAddress(address)
-		return err != nil || !downloads.IsLoopback(na.Host)
-	})
-	return !public || trustsProxies(server) || isSet(server, "listenerWrappers")
 }
 
 // trustsProxies reports whether a server takes addresses of clients from proxies. Caddy clears the

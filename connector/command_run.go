@@ -75,7 +75,7 @@ func runCommand(sys system) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVarP(&o.config, "config", "c", "",
-		"configuration `FILE` (default: the file written by `connector pair`, or the environment alone)")
+		"configuration `FILE` (default: the file written by `connector pair`, or only the environment)")
 	flags.DurationVar(&o.drain, "drain-timeout", defaultDrain, "`TIME` for running requests to finish on shutdown")
 	flags.StringVar(&o.metrics, "metrics-listen", "",
 		"`HOST:PORT` for /healthz, /readyz and /metrics, like 127.0.0.1:9464 (default: none)")

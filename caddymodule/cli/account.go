@@ -80,7 +80,7 @@ New keys get:
 }
 
 const limitsHelp = `Limits are whole numbers such as 60, 500k or 2M; 0 is no limit. Days and months are
-those of UTC. A limit that changes applies to the next request.`
+in UTC. A limit that changes applies from the next request on.`
 
 // limitList lists limits for people.
 func limitList(l limits.UsageLimits) string {

@@ -172,8 +172,8 @@ func (in *invocation) storeOfConfig(host up.Host) (gateway.StoreConfig, error) {
 func restoreCommand(host up.Host) command {
 	return command{
 		use: "restore FILE [--yes]", short: "Restores a backup, while the gateway is stopped",
-		long: `Replaces the database by a backup. The gateway must not be running. The backup is
-checked first, and the present database is kept under another name. The command asks
+		long: `Replaces the database with a backup. The gateway must not be running. The backup is
+checked first, and the current database is kept under another name. The command asks
 for confirmation; without a terminal, it needs --yes. A store in etcd must have no keys
 below its prefix. The backup may be that of a single gateway, which then becomes the
 first of several.

@@ -66,7 +66,6 @@ func (in *invocation) values(list string, ids bool) (values []string) {
 	ctx, cancel := context.WithTimeout(in.Context(), time.Second)
 	defer cancel()
 	in.SetContext(ctx)
-	in.local, _ = in.admin() // without a note
 	var records []struct{ ID, Name string }
 	_ = in.do(in.newRequest(list), &records) // without an answer, there are no records
 	for _, r := range records {

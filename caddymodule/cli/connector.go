@@ -117,8 +117,8 @@ Then give a model of that server a public name, here:
 
 var rotateCommand = command{
 	use: "rotate ID_OR_NAME [--grace DURATION] [--yes]", operation: "POST /connectors/{id}/rotate",
-	long: `Creates a new tunnel token for a connector and prints it. The present token ends at
-once, and with it its tunnel and the requests there; with --grace, both are valid
+	long: `Creates a new tunnel token for a connector and prints it. The current token ends at
+once, and with it its tunnel and the requests in it; with --grace, both are valid
 for that time. At most two tokens are valid: one that is still valid from an earlier
 rotation ends at once.`,
 	example: `  caddy gateway connector rotate workstation

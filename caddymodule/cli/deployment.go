@@ -24,11 +24,11 @@ var deploymentCommands = command{
 		long: `Publishes a model, or changes its route. New requests use the new route at once;
 running ones finish on the old route.
 
-Anything you leave out stays as it is; --reset puts it back to its default. A new
-deployment needs a connector. --connector replaces the connectors of before; the
+Anything you leave out stays as it is; --reset restores its default. A new
+deployment needs a connector. --connector replaces the previous connectors; the
 command prints what it replaced.
 
-By default the connector's own routes decide about upstream and model; a connector
+By default, the connector's own routes choose the upstream and the model; a connector
 without routes uses its only upstream, and the public name there.
 
 With several connectors, a conversation stays with one of them, and requests
@@ -36,12 +36,12 @@ otherwise go to the least busy one; offline ones are skipped. The model must hav
 the same name on all of them.
 
 --kind is what the model is for: chat, or embeddings for one that returns vectors. It
-serves requests of its kind alone.
+serves only requests of its kind.
 
-The names of --also-as replace those of before. Keys need the public name in their scope.
+The names of --also-as replace the previous ones. Keys need the public name in their scope.
 
---max-concurrency limits the running requests at each model server. More are queued,
-fairly between keys. Set it to the server's slots (llama.cpp: -np, Ollama:
+--max-concurrency limits the running requests at each model server. Further requests queue,
+shared fairly among keys. Set it to the server's slots (llama.cpp: -np, Ollama:
 OLLAMA_NUM_PARALLEL); without it, keys do not take turns.
 
 --option adjusts the gateway to a particular model server:
@@ -63,9 +63,9 @@ OLLAMA_NUM_PARALLEL); without it, keys do not take turns.
 		print: show(func(in *invocation, d manage.Deployment) {
 			through := make([]string, len(d.Through))
 			for i, l := range d.Through {
-				through[i] = fmt.Sprintf("connector %q (%s)", text.Line(l.Name), l.State)
+				through[i] = fmt.Sprintf("%s (%s)", text.Line(l.Name), l.State)
 			}
-			in.printf("Deployment %q uses %s.\n", d.Name, strings.Join(through, ", "))
+			in.printf("Published %s on %s.\n", d.Name, strings.Join(through, ", "))
 			for _, name := range slices.Sorted(maps.Keys(d.Replaced)) {
 				in.printf("It replaced %s: %s\n", name, text.Line(d.Replaced[name]))
 			}

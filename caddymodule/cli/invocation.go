@@ -79,7 +79,12 @@ func (in *invocation) admin() (string, error) {
 		return address, nil
 	}
 	if in.text("config") == "" {
-		return up.DefaultAdmin(), nil
+		in.local = up.DefaultAdmin()
+		if in.local == up.Running() && up.AnswersAt(caddy.DefaultAdminListen) {
+			in.warnf("This is the gateway of `caddy gateway up`. For the other one, add --address %s.\n",
+				caddy.DefaultAdminListen)
+		}
+		return in.local, nil
 	}
 	config, err := in.loadConfig()
 	if err == nil {
@@ -124,10 +129,6 @@ func (in *invocation) send(r *request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if other := up.Other(address); other != "" && in.local == "" && in.text("address") == "" {
-		in.warnf("This is the gateway of `caddy gateway up`. For the other one, add --address %s.\n", other)
-	}
-	in.local = address
 	addr, err := caddy.ParseNetworkAddress(address)
 	if err != nil || addr.PortRangeSize() > 1 {
 		return nil, up.Usagef("the admin endpoint %q is not an address such as localhost:2019", address)

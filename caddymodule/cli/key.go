@@ -95,7 +95,7 @@ stopped.
 	}, {
 		use: "rotate NAME [--grace DURATION]", operation: "POST /keys/{id}/rotate",
 		long: `Creates a new secret for an API key, given by name or id, and prints it. The
-present secret stays valid for the grace period. At most two secrets are valid: a
+current secret stays valid for the grace period. At most two secrets are valid: a
 secret that is still valid from an earlier rotation becomes invalid at once.`,
 		example: `  caddy gateway key rotate laptop
   caddy gateway key rotate laptop --grace 0s`,

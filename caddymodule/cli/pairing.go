@@ -147,7 +147,7 @@ func printPairingNotes(in *invocation, pairings []manage.Pairing) {
 // have, unless --yes is given.
 func prepareApproval(in *invocation, r *request) error {
 	if r.body["name"] != nil && r.body["replace"] != nil {
-		return up.Usagef("--name and --replace exclude each other: a connector that is replaced keeps its name")
+		return up.Usagef("use either --name or --replace: a replaced connector keeps its name")
 	}
 	if err := normalizePairing(in, r); err != nil {
 		return err

@@ -110,7 +110,7 @@ func (c *Cluster) Serving() error {
 	if c.contact.serving() {
 		return nil
 	}
-	return store.Errorf(store.ErrUnavailable, "this gateway has lost contact to its store and may have missed "+
+	return store.Errorf(store.ErrUnavailable, "this gateway has lost contact with its store and may have missed "+
 		"revoked keys: try again, or use another gateway")
 }
 
@@ -230,7 +230,7 @@ func (c *Cluster) keepContact(ctx context.Context, lease store.Lease) error {
 	}
 }
 
-// contactStore makes a contact to the store, after which this edge serves. See the package comment.
+// contactStore makes a contact with the store, after which this edge serves. See the package comment.
 func (c *Cluster) contactStore(ctx context.Context, lease store.Lease) error {
 	ctx, cancel := context.WithTimeout(ctx, contactTimeout)
 	defer cancel()

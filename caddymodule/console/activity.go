@@ -80,7 +80,7 @@ type loggedRequest struct {
 }
 
 var (
-	outcomes = []named{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client"}}
+	outcomes = []named{{"ok", "Answered"}, {"failed", "Failed"}, {"refused", "Refused"}, {"client", "Client error"}}
 	ages     = []named{
 		{"15m", "Last 15 minutes"},
 		{"1h", "Last hour"},
@@ -146,7 +146,7 @@ func activityData(v *visit) any {
 		selected.Limit = activity.MaxPage
 	}
 	p.Requests = load(v, func(ctx context.Context) (manage.Requests, error) { return v.Manage.Activity(ctx, selected) })
-	p.CSV = csvURL("activity", query, "key", "user", "model", "connector", "status", "error", "since", "until")
+	p.CSV = csvURL("activity", query)
 	columns := activityColumns
 	columns.selects = activitySelects(v, p.Filter, names)
 	p.List = list(v, columns, grouped(logged(v, p.Requests.Requests, names), failures && !sorted))
@@ -165,18 +165,10 @@ func activityData(v *visit) any {
 	return p
 }
 
-// csvURL returns the URL of a list as a file, with these parameters of a page and its search.
-func csvURL(list string, query url.Values, filters ...string) string {
-	file := url.Values{"format": {"csv"}}
-	for _, name := range filters {
-		if value := query.Get(name); value != "" {
-			file.Set(name, value)
-		}
-	}
-	if search := strings.TrimSpace(query.Get("q")); search != "" {
-		file.Set("search", search)
-	}
-	return "/console/api/" + list + "?" + file.Encode()
+// csvURL returns the URL of a list as a file, with the filters of its page.
+func csvURL(list string, query url.Values) string {
+	return "/console/api/" + list + queryWith(query, "format", "csv", "search", strings.TrimSpace(query.Get("q")),
+		"q", "", "sort", "", "page", "", "before", "")
 }
 
 // connectorNames returns the names of connectors by id.

@@ -96,7 +96,7 @@ func TestRequestPage(t *testing.T) {
 	page := g.page("/console/activity/req_1")
 	plain(t, page)
 	has(t, mainOf(page), "req_1", "upstream_error</code>", "answered <code>500</code>",
-		"the connector or the model server failed", "Model asked for", `href="/console/keys/key_1"`,
+		"failed in the connector or the model server", "Model asked for", `href="/console/keys/key_1"`,
 		"≈ 12", "<dt>cached</dt>", "Model time", "<dt>Dropped</dt><dd>tools.2 (web_search)")
 	g.refused(g.get("/console/activity/req_gone"), http.StatusNotFound, "")
 	g.log.Refuse(store.DefaultAccount,

@@ -31,8 +31,7 @@ func auditData(v *visit) any {
 	columns, days := auditColumns, manage.Audit{From: v.r.FormValue("from"), To: v.r.FormValue("to")}
 	columns.selects = []selection{{"from", "From", days.From, nil}, {"to", "To", days.To, nil}}
 	entries := load(v, func(ctx context.Context) ([]manage.AuditEntry, error) { return v.Manage.Audit(ctx, days) })
-	p := &auditPage{list(v, columns, entries), ""}
-	p.CSV = csvURL("audit", v.r.URL.Query(), "by", "operation", "from", "to")
+	p := &auditPage{list(v, columns, entries), csvURL("audit", v.r.URL.Query())}
 	for i := range p.List.Items {
 		p.List.Items[i].Time = p.List.Items[i].Time.In(v.zone())
 	}

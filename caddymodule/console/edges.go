@@ -14,7 +14,7 @@ var edgesTab = &tab{
 
 var removeEdgeTab = askTab("edges/{id}/remove", "edge-remove", "Remove an edge", func(v *visit) manage.Edge {
 	removable := func(e manage.Edge) bool { return e.Name == v.id() && !e.Self && e.ContactAt != nil }
-	return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact to the store.")
+	return find(v, v.Manage.Edges, removable, "The edge does not exist, or it has contact with the store.")
 })
 
 type edgesPage struct {

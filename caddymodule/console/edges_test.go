@@ -75,7 +75,7 @@ func TestSessionOfAnotherEdge(t *testing.T) {
 	b.refused(b.get("/console/keys"), http.StatusServiceUnavailable, "cannot reach its store")
 	edge.Cut(false)
 	// A gateway waits for its store for a moment only, which may be short for a busy machine.
-	wait.Until(t, "contact to the store",
+	wait.Until(t, "contact with the store",
 		func() bool { return b.get("/console/keys").Code != http.StatusServiceUnavailable })
 	has(t, b.page("/console/keys"), "<strong>ada</strong>")
 }

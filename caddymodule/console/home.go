@@ -241,7 +241,7 @@ func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 	return alerts
 }
 
-// edgeAlerts are about edges without contact to the store.
+// edgeAlerts are about edges without contact with the store.
 func edgeAlerts(edges []manage.Edge) (alerts []alert) {
 	for _, e := range edges {
 		text := "Gateway " + e.Name + ": " + e.StateText()

@@ -168,7 +168,7 @@ func TestRemoveKey(t *testing.T) {
 	has(t, b.page("/console/keys"), "laptop was revoked already.")
 	has(t, b.page("/console/keys?show=revoked"), `action="`+path+`/remove"`)
 	b.goes(b.post(path+"/remove"), "/console/keys?show=revoked")
-	has(t, b.page("/console/keys?show=revoked"), "laptop is removed", "No key is revoked.")
+	has(t, b.page("/console/keys?show=revoked"), "laptop is removed", "No revoked keys.")
 }
 
 // The page of a key changes it, and keeps what the user typed after an error.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/manage"
 )
 
 // pageSize is how many rows a list shows at once.
@@ -99,11 +101,9 @@ func list[T any](v *visit, c columns[T], items []T) listing[T] {
 	for _, f := range c.filters {
 		l.filter(f, items, query.Get(f.name))
 	}
-	for word := range strings.FieldsSeq(strings.ToLower(l.Query)) {
-		l.Items = slices.DeleteFunc(l.Items, func(item T) bool {
-			return c.text != nil && !strings.Contains(strings.ToLower(c.text(item)), word)
-		})
-	}
+	l.Items = slices.DeleteFunc(l.Items, func(item T) bool {
+		return c.text != nil && !manage.HasWords(c.text(item), l.Query)
+	})
 	for _, s := range append(l.Selects, selection{Name: "q", Value: l.Query}) {
 		l.links.Set(s.Name, s.Value)
 		l.Filtered = l.Filtered || s.Value != ""

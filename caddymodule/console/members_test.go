@@ -52,13 +52,13 @@ func TestEdges(t *testing.T) {
 	has(t, b.page("/console/edges"), "edge-b is ready again", "2 of 2 serving")
 	b.refused(b.post("/console/edges/nosuch/drain"), http.StatusNotFound, "The cluster has no edge called")
 
-	b.refused(b.get("/console/edges/edge-b/remove"), http.StatusNotFound, "it has contact to the store")
+	b.refused(b.get("/console/edges/edge-b/remove"), http.StatusNotFound, "it has contact with the store")
 	at, until := time.Now().Add(-time.Minute), time.Now().Add(time.Minute)
 	cluster.contacts = map[string]store.Contact{"edge-b": {Last: at, Until: until}}
 	has(t, b.page("/console/edges"), "1 of 2 serving", ">may serve without the store</span>", "until",
 		"/console/edges/edge-b/remove")
 	has(t, b.page("/console/home"), "Gateway edge-b: may serve without the store until", "1 of 2")
-	has(t, b.page("/console/edges/edge-b/remove"), "Remove edge-b?", "It may accept requests until then", `name="stopped"`)
+	has(t, b.page("/console/edges/edge-b/remove"), "Remove edge-b?", "Until then, it may accept requests", `name="stopped"`)
 	b.refused(b.post("/console/edges/edge-b/remove"), http.StatusConflict, "may accept requests")
 	cluster.contacts["edge-b"] = store.Contact{Last: at, Until: at}
 	has(t, b.page("/console/edges"), ">lost</span>", "since")
@@ -69,7 +69,7 @@ func TestEdges(t *testing.T) {
 	cluster.contacts = map[string]store.Contact{"edge-a": {Last: at, Until: until}, "edge-b": {Unknown: true}}
 	page = b.page("/console/edges")
 	has(t, page, "1 of 2 serving, 1 unknown", ">serving without the store</span>", ">unknown</span>",
-		"This edge, edge-a, has had no contact to the store since", "and serves without it until",
+		"This edge, edge-a, has had no contact with the store since", "and serves without it until",
 		"shows the others as they were at that time")
 	lacks(t, mainOf(page), "lost<", "/remove", "/drain")
 	page = b.page("/console/home")

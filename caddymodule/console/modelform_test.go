@@ -102,12 +102,12 @@ func TestEffortOfTheForm(t *testing.T) {
 	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")
 	g.observed.Effort(d, "ann", "max", true, false)
 	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh" +
-		" – no longer sent, as the model rejects it: max")
+		" – no longer sent, because the model rejects it: max")
 	g.observed.Effort(d, "ann", "low", false, true)
 	g.observed.Effort(d, "ann", "high", true, true)
-	form("– works, as answers have shown reasoning: low, high" +
+	form("– works, because answers have shown reasoning: low, high" +
 		" – sent, but no answer has shown reasoning yet: medium, xhigh" +
-		" – no longer sent, as the model rejects it: max")
+		" – no longer sent, because the model rejects it: max")
 	set(compat.Options{Reasoning: true})
 	form("– sent, but no answer has shown reasoning yet: low, medium, high, xhigh, max")
 	lacks(t, mainOf(g.page("/console/models/new")), "/effort")

@@ -25,7 +25,7 @@ func playing(t *testing.T) *browser {
 func TestPlayground(t *testing.T) {
 	g := playing(t)
 	has(t, mainOf(g.page("/console/models/show?name=qwen3")), `action="/console/models/play?name=qwen3#playground"`,
-		"Neither the prompt nor the answer is stored")
+		"Prompts and answers are never stored")
 	w := g.post("/console/models/play?name=qwen3", "prompt", "Hi <b>", "system", "Be brief.", "temperature", "0.5",
 		"max_tokens", "20", "stop", "END\r\nSTOP\r\n")
 	page := mainOf(w.Body.String())
@@ -113,7 +113,7 @@ func TestPlaygroundOfMembers(t *testing.T) {
 		func(store.Key) error { return nil })))
 	other := create("other-key", "*", "")
 	page = mainOf(g.page("/console/models/show?name=qwen3"))
-	has(t, page, `<option value="`+own.ID+`">own-key</option>`, "counts for the key")
+	has(t, page, `<option value="`+own.ID+`">own-key</option>`, "counts toward the limits of the key")
 	lacks(t, page, "narrow-key", "off-key", "other-key", ">None</option>", "/console/models/test")
 	has(t, play(own.ID), "<blockquote>Good", `<option value="`+own.ID+`" selected>`)
 	recent := g.log.Recent(store.DefaultAccount)
@@ -124,5 +124,6 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	has(t, play(other.ID), "not found")
 	has(t, play(""), "Members cannot do this")
 	g.cookies["__Host-postern"] = admin
-	has(t, mainOf(g.page("/console/models/show?name=qwen3")), ">None</option>", "without one, for the account alone")
+	has(t, mainOf(g.page("/console/models/show?name=qwen3")), ">None</option>",
+		"without a key, only toward those of the account")
 }

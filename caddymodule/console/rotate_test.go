@@ -21,7 +21,7 @@ func TestConnectorRotate(t *testing.T) {
 	}
 	var tokens []link.Token
 	for _, grace := range []string{"1h", "0s"} {
-		until := map[string]string{"1h": "The old token ends at", "0s": "The old token has ended."}[grace]
+		until := map[string]string{"1h": "The old token expires at", "0s": "The old token has expired."}[grace]
 		w := g.post(path, "grace", grace)
 		if w.Code != http.StatusOK || w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("status %d, Cache-Control %q", w.Code, w.Header().Get("Cache-Control"))
@@ -40,7 +40,7 @@ func TestConnectorRotate(t *testing.T) {
 			}
 		}
 		shown := mainOf(g.page("/console/connectors/show?id=" + con.ID))
-		if has(t, shown, "Token rotated"); strings.Contains(shown, "the old one ends at") != (grace == "1h") {
+		if has(t, shown, "Token rotated"); strings.Contains(shown, "the old one expires at") != (grace == "1h") {
 			t.Errorf("with a grace of %s, the connector's page is %s", grace, shown)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -205,16 +206,13 @@ func confirm(v *visit) error { return v.askToConfirm(http.StatusOK, "") }
 
 // signInField returns the field of a form that an error of a sign-in or of a password is about, "" for none.
 func (v *visit) signInField(err error) string {
-	has := v.r.PostForm.Has
-	switch {
-	case errors.Is(err, signin.ErrLink):
-		return "link"
-	case errors.Is(err, signin.ErrCredentials) && has(confirmField):
-		return confirmField
-	case errors.Is(err, signin.ErrPassword) && has("new-password"):
-		return "new-password"
-	case errors.Is(err, signin.ErrCredentials), errors.Is(err, signin.ErrPassword):
-		return "password"
+	for kind, fields := range map[error][]string{
+		signin.ErrLink: {"link"}, signin.ErrCredentials: {confirmField, "password"},
+		signin.ErrPassword: {"new-password", "password"},
+	} {
+		if i := slices.IndexFunc(fields, v.r.PostForm.Has); i >= 0 && errors.Is(err, kind) {
+			return fields[i]
+		}
 	}
 	return ""
 }

@@ -162,10 +162,9 @@ func youngSpan(v *visit) span {
 func queryWith(query url.Values, more ...string) string {
 	query = maps.Clone(query)
 	for pair := range slices.Chunk(more, 2) {
-		if query.Set(pair[0], pair[1]); pair[1] == "" {
-			query.Del(pair[0])
-		}
+		query.Set(pair[0], pair[1])
 	}
+	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
 	return "?" + query.Encode()
 }
 

@@ -51,7 +51,7 @@ func TestUsagePage(t *testing.T) {
 	plain(t, page)
 	has(t, mainOf(page), ">Models<", ">4</a>", ">1</a>", "≈ 12.1k",
 		"≈ 12\u202f000", "<dd>192 ms<small>p95 192 ms</small>", "6.1 s", `<dd>99.1<small>slowest 5% 99.1</small></dd>`,
-		"≈ includes 12.3k estimated tokens; their servers report no usage.",
+		"≈ includes 12.3k estimated tokens: their servers report no usage.",
 		`aria-current="true">30 days`, `aria-current="true">Model`)
 	lacks(t, mainOf(page), ">old<")
 	season := mainOf(g.page("/console/usage?range=90d&by=key"))

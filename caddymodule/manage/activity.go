@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ type Activity struct {
 	Search    string `json:"search" need:"filled" help:"Only requests with this text in an id, a name or an error"`
 	Before    string `json:"before" need:"filled" help:"The next page: the value \"next\" of the page before"`
 	Limit     int    `json:"limit" help:"Max number of requests, up to 1000 (default 50)"`
-	Format    string `json:"format" need:"filled" flag:"-" help:"json or csv (default json); csv ignores before and limit, and has up to 100000 requests"`
+	Format    string `json:"format" need:"filled" flag:"-" help:"json or csv (default json); csv has all requests, up to 100000"`
 }
 
 // Requests are the requests that [Activity] selects.
@@ -72,26 +71,10 @@ func (s *Service) Activity(ctx context.Context, a Activity) (Requests, error) {
 	return s.findRequests(ctx, account, q)
 }
 
-// allRequests returns all requests that a selects, page by page, but not more than [maxRows].
-func (s *Service) allRequests(ctx context.Context, a Activity, _ Requests) iter.Seq2[activity.Request, error] {
-	return func(yield func(activity.Request, error) bool) {
-		a.Before, a.Limit = "", activity.MaxPage
-		for rows := 0; rows < maxRows; rows += a.Limit {
-			page, err := s.Activity(ctx, a)
-			if err != nil {
-				yield(activity.Request{}, err)
-				return
-			}
-			for _, r := range page.Requests {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if a.Before = page.Next; a.Before == "" {
-				return
-			}
-		}
-	}
+// nextRequests returns the requests of a page, and turns a into the request for the next one, if there is one.
+func nextRequests(a *Activity, page Requests) ([]activity.Request, bool) {
+	a.Before, a.Limit = page.Next, activity.MaxPage
+	return page.Requests, page.Next != ""
 }
 
 // maxSearch bounds what is looked for, in bytes.

@@ -159,7 +159,7 @@ func (s *Service) Audit(ctx context.Context, a Audit) ([]AuditEntry, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(s.inWords(account, list), func(e AuditEntry) bool {
-		return !a.selects(e.Operation) || !e.has(a.Search)
+		return !a.selects(e.Operation) || !HasWords(e.SearchText(), a.Search)
 	}), nil
 }
 
@@ -168,11 +168,10 @@ func (e AuditEntry) SearchText() string {
 	return strings.Join([]string{e.Record, e.Text, e.From, e.Kind}, "\n")
 }
 
-// has reports whether an entry has all words of a search, in any letter case.
-func (e AuditEntry) has(search string) bool {
-	text := strings.ToLower(e.SearchText())
+// HasWords reports whether a text has all words of a search, in any letter case.
+func HasWords(text, search string) bool {
 	for word := range strings.FieldsSeq(strings.ToLower(search)) {
-		if !strings.Contains(text, word) {
+		if !strings.Contains(strings.ToLower(text), word) {
 			return false
 		}
 	}

@@ -7,18 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"reflect"
 	"strings"
 	"time"
 )
 
-// maxRows bounds the rows of a table.
+// maxRows bounds the rows of a table, give or take a page.
 const maxRows = 100_000
 
-// tableAction is an operation that answers with what find returns or, with "?format=csv", with a file of all records.
+// tableAction is an operation that answers with what find returns or, with "?format=csv", with a file of all records:
+// next returns those of an answer and, if there is another page, turns the request into the one for that.
 func tableAction[Q, A, T any](name string, find func(*Service, context.Context, Q) (A, error),
-	records func(*Service, context.Context, Q, A) iter.Seq2[T, error],
+	next func(*Q, A) (records []T, more bool),
 ) action {
 	a := call(ok, func(s *Service, ctx context.Context, q Q) (any, error) {
 		format := reflect.ValueOf(q).FieldByName("Format").String()
@@ -30,63 +30,55 @@ func tableAction[Q, A, T any](name string, find func(*Service, context.Context, 
 			return answer, err
 		}
 		return download{"text/csv; charset=utf-8", name + ".csv", func(w io.Writer) error {
-			return writeCSV(w, records(s, ctx, q, answer))
+			out := csv.NewWriter(w) // keeps its first error
+			header, columns := columnsOf(reflect.TypeFor[T]())
+			_ = out.Write(header)
+			for rows := 0; err == nil; answer, err = find(s, ctx, q) {
+				records, more := next(&q, answer)
+				for _, record := range records {
+					for i, column := range columns {
+						header[i] = cell(reflect.ValueOf(record).FieldByIndex(column))
+					}
+					_ = out.Write(header)
+				}
+				if rows += len(records); !more || rows >= maxRows {
+					break
+				}
+			}
+			out.Flush()
+			return errors.Join(err, out.Error())
 		}}, nil
 	})
 	a.Answer = reflect.TypeFor[A]()
 	return a
 }
 
-// whole returns the records of an answer that has all of them.
-func whole[Q, T any](_ *Service, _ context.Context, _ Q, all []T) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, record := range all {
-			if !yield(record, nil) {
-				return
-			}
-		}
-	}
-}
+// whole is for answers that have all records.
+func whole[Q, T any](_ *Q, all []T) ([]T, bool) { return all, false }
 
-// writeCSV writes a table of records with the columns of their JSON, but the histograms.
-func writeCSV[T any](w io.Writer, records iter.Seq2[T, error]) error {
-	out := csv.NewWriter(w)
-	var columns [][]int
-	var row []string
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
+// columnsOf returns the names and the indexes of the fields of a record, as in JSON, but the histograms.
+func columnsOf(record reflect.Type) (names []string, indexes [][]int) {
+	for _, f := range reflect.VisibleFields(record) {
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && f.Type.Kind() != reflect.Array {
-			columns, row = append(columns, f.Index), append(row, name)
+			names, indexes = append(names, name), append(indexes, f.Index)
 		}
 	}
-	err := out.Write(row)
-	for record, failed := range records {
-		if failed != nil || err != nil {
-			return errors.Join(failed, err)
-		}
-		for i, index := range columns {
-			row[i] = cell(reflect.ValueOf(record).FieldByIndex(index))
-		}
-		err = out.Write(row)
-	}
-	out.Flush()
-	return errors.Join(err, out.Error())
+	return names, indexes
 }
 
 // cell returns a value as a cell that no spreadsheet takes for a formula.
 func cell(v reflect.Value) string {
+	text := fmt.Sprint(v.Interface())
 	switch value := v.Interface().(type) {
 	case time.Time:
 		return value.Format(time.RFC3339Nano)
 	case []string, map[string]string:
-		if v.Len() == 0 {
-			return ""
-		}
 		list, _ := json.Marshal(value) // of strings
-		return string(list)
-	}
-	text := fmt.Sprint(v.Interface())
-	if v.Kind() == reflect.String && text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-		return "'" + text
+		return strings.TrimPrefix(string(list), "null")
+	case string:
+		if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+			return "'" + text
+		}
 	}
 	return text
 }

@@ -13,7 +13,7 @@ type Cluster interface {
 	Name() string
 	// LeaderName returns the name of the edge that performs the duties of the whole cluster, "" if it is not known.
 	LeaderName() string
-	// Contact returns what this edge knows about an edge's contact to the store.
+	// Contact returns what this edge knows about an edge's contact with the store.
 	Contact(edge string) store.Contact
 	// Remove removes an edge. It fails while the edge may accept requests, unless its program has stopped.
 	Remove(ctx context.Context, edge string, stopped bool) error
@@ -23,7 +23,7 @@ type Cluster interface {
 const (
 	EdgeServing      = "serving"
 	EdgeDraining     = "draining"      // clients and connectors should use other edges
-	EdgeWithoutStore = "without_store" // without contact to the store; may accept requests for a while
+	EdgeWithoutStore = "without_store" // without contact with the store; may accept requests for a while
 	EdgeLost         = "lost"          // without contact for so long that it accepts no requests
 	EdgeUnknown      = "unknown"       // the edge that answers has no contact itself
 )

@@ -124,7 +124,7 @@ var operations = []Operation{
 		admins, InAccount, callRecord(ok, (*Service).MeasureDeployment)),
 
 	row(get, "/activity", "Lists requests, without prompts and answers", read, everyone, InAccount,
-		tableAction("activity", (*Service).Activity, (*Service).allRequests)),
+		tableAction("activity", (*Service).Activity, nextRequests)),
 	row(get, "/activity/{id}", "Shows a request, without prompt and answer", read, everyone, InAccount,
 		callRecord(ok, (*Service).Request)),
 	row(get, "/usage", "Shows requests and tokens by key, model, user and day", read, everyone, InAccount,

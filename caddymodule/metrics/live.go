@@ -38,9 +38,9 @@ var (
 	modelSwapSeconds = describe("model_swap_seconds_total",
 		"Time from the first request for such a model to the start of an answer.", "connector", "upstream")
 	storeReachable = describe("store_reachable",
-		"Whether the store is open and current and, in a cluster, whether this edge has contact to it.")
+		"Whether the store is open and current and, in a cluster, whether this edge has contact with it.")
 	storeContact = describe("store_contact_age_seconds",
-		"Time since this edge of a cluster last had contact to the store, 0 while it has contact.")
+		"Time since this edge of a cluster last had contact with the store, 0 while it has contact.")
 	edgeLeader = describe("edge_leader", "Whether this edge has the duties that one edge of the cluster fulfills for all.")
 	edgeStates = describe("edges",
 		"Edges of the cluster, by state: serving, draining, without_store, lost or unknown.", "state")

@@ -15,7 +15,7 @@ type Edge struct {
 	Version   string    `json:"version,omitempty"`   // of the program
 	StartedAt time.Time `json:"started_at"`
 	Draining  bool      `json:"draining,omitempty"` // connectors and clients shall use other edges
-	// OnStoreLoss is how long it accepts requests after its last contact to the store.
+	// OnStoreLoss is how long it accepts requests after its last contact with the store.
 	OnStoreLoss time.Duration `json:"on_store_loss"`
 	// Boot identifies the locked data file during one run of the machine. So a process with the same Boot
 	// could open the file only after the other had ended. "" is not known, and equals no other Boot.
@@ -36,7 +36,7 @@ func (e Edge) Succeeds(other Edge) bool {
 // minMargin is the minimum time between the last request of an edge and the end of its report.
 const minMargin = 5 * time.Second
 
-// LeaseTime returns how long the report of an edge lasts after the last contact to the store.
+// LeaseTime returns how long the report of an edge lasts after the last contact with the store.
 func (e Edge) LeaseTime() time.Duration { return e.OnStoreLoss + max(e.OnStoreLoss/4, minMargin) }
 
 // Report is the published state of an edge. It ends with a lease.

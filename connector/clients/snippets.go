@@ -41,7 +41,7 @@ func quote(s string) string {
 type Snippet struct {
 	Name string // of its template; unique in the table
 	Hint string // where to put it; may be empty
-	Root string // what else it needs to trust root.crt; "": nothing
+	CA   string // how it trusts root.crt, if the code does not say it
 	Code string
 }
 
@@ -54,7 +54,7 @@ func (c Client) Snippets(v Values) (all []Snippet) {
 	v.Key = cmp.Or(v.Key, KeyPlaceholder)
 	for _, s := range c.Parts {
 		if s.Code = code(s.Name, v); s.Code != "" {
-			all = append(all, s.trusting(v))
+			all = append(all, s)
 		}
 	}
 	if f := c.File; f != nil {
@@ -65,33 +65,18 @@ func (c Client) Snippets(v Values) (all []Snippet) {
 		if len(all) > 0 {
 			hint = "Or for good, i" + hint[1:]
 		}
-		s := Snippet{Name: c.ID + "-file", Hint: hint + ":"}
+		ca := "set " + f.CAEnv + toPath
 		if v.Root != "" && f.CAEnv == "" {
-			s.Root, v.CA = "Replace /path/to with the folder of root.crt.", "/path/to/root.crt"
-		} else {
-			s.Root = inEnvironment(f.CAEnv)
+			ca, v.CA = "replace /path/to with its folder", "/path/to/root.crt"
 		}
-		s.Code = f.Text(v)
-		all = append(all, s.trusting(v))
+		all = append(all, Snippet{c.ID + "-file", hint + ":", ca, f.Text(v)})
+	}
+	for i, s := range all {
+		if v.Root != "" && s.CA != "" {
+			all[i].Hint += " To trust root.crt, " + s.CA + "."
+		}
 	}
 	return all
-}
-
-// windowsRoot is for programs without a setting for authorities.
-const windowsRoot = "Windows has to trust root.crt: " +
-	"Import-Certificate root.crt -CertStoreLocation Cert:\\CurrentUser\\Root"
-
-// inEnvironment returns the sentence about an environment variable with a file of authorities.
-func inEnvironment(variable string) string {
-	return "It needs the environment variable " + variable + " with the full path of root.crt."
-}
-
-// trusting adds what it needs for the gateway's authority to the hint.
-func (s Snippet) trusting(v Values) Snippet {
-	if v.Root != "" && s.Root != "" {
-		s.Hint += " " + s.Root
-	}
-	return s
 }
 
 // code returns what a template prints.

@@ -1,6 +1,12 @@
 package clients
 
-const shell = "In the shell where you start it:"
+const (
+	shell   = "In the shell where you start it:"
+	toPath  = " to its full path"
+	openssl = "set " + opensslCA + toPath
+	node    = "set " + nodeCA + toPath
+	windows = `run Import-Certificate root.crt -CertStoreLocation Cert:\CurrentUser\Root`
+)
 
 // clients are all clients, in display order.
 var clients = []Client{
@@ -8,25 +14,22 @@ var clients = []Client{
 		ID: "curl", Title: "curl", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
 			{Name: "curl", Hint: "In a shell of Linux or macOS:"},
-			{Name: "powershell", Hint: "In PowerShell, which shows the answer when it is complete:", Root: windowsRoot},
+			{Name: "powershell", Hint: "In PowerShell, which shows the answer when it is complete:", CA: windows},
 		},
 	},
 	{
 		ID: "openai", Title: "OpenAI SDK", AllKinds: true, Dialect: "chat",
 		Parts: []Snippet{
-			{Name: "openai-python", Hint: "Python, after pip install openai:", Root: inEnvironment(opensslCA)},
-			{Name: "openai-node", Hint: "Node, in a file .mjs, after npm install openai:", Root: inEnvironment(nodeCA)},
-			{Name: "openai-go", Hint: "Go, after go get github.com/openai/openai-go/v3:", Root: inEnvironment(opensslCA)},
+			{Name: "openai-python", Hint: "Python, after pip install openai:", CA: openssl},
+			{Name: "openai-node", Hint: "Node, in a file .mjs, after npm install openai:", CA: node},
+			{Name: "openai-go", Hint: "Go, after go get github.com/openai/openai-go/v3:", CA: openssl},
 		},
 	},
 	{
 		ID: "anthropic", Title: "Anthropic SDK", Dialect: "messages",
 		Parts: []Snippet{
-			{Name: "anthropic-python", Hint: "Python, after pip install anthropic:", Root: inEnvironment(opensslCA)},
-			{
-				Name: "anthropic-node", Hint: "TypeScript, in a file .mts or .mjs, after npm install @anthropic-ai/sdk:",
-				Root: inEnvironment(nodeCA),
-			},
+			{Name: "anthropic-python", Hint: "Python, after pip install anthropic:", CA: openssl},
+			{Name: "anthropic-node", Hint: "TypeScript, in a file .mts or .mjs, after npm install @anthropic-ai/sdk:", CA: node},
 		},
 	},
 	{

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/postern-dev/postern/connector/agent"
@@ -79,12 +80,12 @@ type diagnosis struct {
 	probeTimeout time.Duration
 	measured     string // the model whose context window is measured, "" for none
 
-	resolved          bool      // the gateway's address is known
-	udpErr            error     // of the handshake over QUIC
-	overHTTPS         Finding   // of the request for a WebSocket
-	acceptsWebSockets bool      // the gateway does
-	untrusted         error     // of the gateway's certificate
-	date              time.Time // of the gateway
+	resolved          bool           // the gateway's address is known
+	udpErr            error          // of the handshake over QUIC
+	overHTTPS         func() Finding // of the request for a WebSocket
+	acceptsWebSockets bool           // the gateway does
+	untrusted         error          // of the gateway's certificate
+	date              time.Time      // of the gateway
 	edges             []link.Edge
 }
 
@@ -115,10 +116,12 @@ func Run(
 
 func (d *diagnosis) run(ctx context.Context) {
 	d.check(ctx, "dns", d.dns)
+	d.overHTTPS = sync.OnceValue(func() Finding { return d.webSocket(ctx) })
+	overHTTPS := func(context.Context) Finding { return d.overHTTPS() }
 	for _, c := range []struct {
 		name string
 		run  func(context.Context) Finding
-	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", d.webSocket}, {"token", d.askToken}} {
+	}{{"udp", d.overUDP}, {"pin", d.pin}, {"websocket", overHTTPS}, {"token", d.askToken}} {
 		if !d.resolved {
 			c.run = func(context.Context) Finding { return skipped("the gateway's address is unknown") }
 		}
@@ -175,7 +178,7 @@ func (d *diagnosis) overUDP(ctx context.Context) Finding {
 		return ok("a gateway answers over QUIC at %s", d.target.Server)
 	}
 	_, port, _ := net.SplitHostPort(d.target.Server)
-	if d.webSocket(ctx); d.acceptsWebSockets {
+	if d.overHTTPS(); d.acceptsWebSockets {
 		return warned("for a lower latency, open UDP port "+port+" in the firewalls of the gateway and of this network",
 			"no answer over QUIC at %s: %s; the tunnel uses the WebSocket", d.target.Server, agent.Reason(d.udpErr))
 	}
@@ -197,16 +200,8 @@ func (d *diagnosis) pin(context.Context) Finding {
 	}
 }
 
-// webSocket returns the finding of one request for a WebSocket.
+// webSocket requests the tunnel's path without an upgrade. A gateway answers with 426.
 func (d *diagnosis) webSocket(ctx context.Context) Finding {
-	if d.overHTTPS.Result == "" {
-		d.overHTTPS = d.askForWebSocket(ctx)
-	}
-	return d.overHTTPS
-}
-
-// askForWebSocket requests the tunnel's path without an upgrade. A gateway answers with 426.
-func (d *diagnosis) askForWebSocket(ctx context.Context) Finding {
 	if d.config.Transport == config.TransportQUIC {
 		return skipped(`the configuration has "transport": "quic"`)
 	}

@@ -30,5 +30,5 @@ func testRotatingAToken(t *testing.T, r *rig) {
 	r.expectChat(key, "scripted", http.StatusOK)
 	p.Open("/console/connectors")
 	p.Click(`td[data-label="Name"] a`)
-	p.Sees("the old one ends at")
+	p.Sees("the old one expires at")
 }

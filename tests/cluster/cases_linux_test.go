@@ -87,7 +87,7 @@ func changes(c *cluster) {
 	}
 }
 
-// lease checks an edge without contact to etcd from a time on, until it has contact again. It serves for
+// lease checks an edge without contact with etcd from a time on, until it has contact again. It serves for
 // on_store_loss and no longer. Until then, writes without its confirmation are not confirmed. The last contact
 // was at most three seconds old.
 func (c *cluster) lease(e *edge, from, again time.Duration) {

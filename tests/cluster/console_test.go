@@ -78,9 +78,9 @@ func TestEdgesPage(t *testing.T) {
 	p.Look("edges-lost")
 
 	etcd[0].Kill()
-	p.Sees("This edge, edge-1, has had no contact to the store")
+	p.Sees("This edge, edge-1, has had no contact with the store")
 	p.Open("/console/edges")
-	p.Sees("no contact to the store")
+	p.Sees("no contact with the store")
 	p.Sees("serving without the store")
 	p.Sees("1 of 2 serving, 1 unknown")
 	p.SeesNot("Remove") // it does not know the other edge

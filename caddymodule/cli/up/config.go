@@ -206,8 +206,8 @@ func socket() string {
 	return path
 }
 
-// answersAt reports whether something listens on a Caddy network address.
-func answersAt(address string) bool {
+// AnswersAt reports whether something listens on a Caddy network address.
+func AnswersAt(address string) bool {
 	addr, err := caddy.ParseNetworkAddress(address)
 	if err != nil {
 		return false
@@ -230,32 +230,22 @@ func DefaultAdmin() string {
 	if os.Getenv("CADDY_ADMIN") != "" {
 		return caddy.DefaultAdminListen
 	}
-	if answersAt("unix/" + packageAdmin) {
+	if AnswersAt("unix/" + packageAdmin) {
 		return "unix/" + packageAdmin
 	}
 	if running := Running(); running != "" {
 		return running
 	}
-	if _, missing := os.Stat(packageAdmin); missing == nil && !answersAt(caddy.DefaultAdminListen) {
+	if _, missing := os.Stat(packageAdmin); missing == nil && !AnswersAt(caddy.DefaultAdminListen) {
 		return "unix/" + packageAdmin // the user may not use it
 	}
 	return caddy.DefaultAdminListen
 }
 
-// Other returns Caddy's default admin endpoint if it answers, too, while commands use the address of `caddy gateway up`;
-// "" otherwise.
-func Other(address string) string {
-	usual := caddy.DefaultAdminListen
-	if os.Getenv("CADDY_ADMIN") != "" || address != Running() || !answersAt(usual) {
-		return ""
-	}
-	return usual
-}
-
 // Running returns the admin endpoint of the `caddy gateway up` that uses the same database,
 // "" if its socket does not answer.
 func Running() string {
-	if socket := socket(); socket != "" && answersAt("unix/"+socket) {
+	if socket := socket(); socket != "" && AnswersAt("unix/"+socket) {
 		return "unix/" + socket
 	}
 	return ""

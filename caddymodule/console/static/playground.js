@@ -51,7 +51,7 @@
         ended = true;
         const d = part.done;
         if (d.error) fail(d.error[0].toUpperCase() + d.error.slice(1) + ".");
-        if (d.cut) add("p", "muted", "The answer was cut at the limit of tokens.");
+        if (d.cut) add("p", "muted", "The answer was cut at the token limit.");
         pace.textContent = d.tokens ? `${d.tokens} tokens${d.tokens_per_second ? `, ${d.tokens_per_second.toFixed(1)} tokens/s` : ""}, first token after ${Math.round(d.first_token_ms)} ms, by ${d.connector}` : "";
         return;
       }
