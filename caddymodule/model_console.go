@@ -134,7 +134,7 @@ func (c *Console) get() (*console.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	open, err := c.app.store.Get()
+	open, err := c.app.store.Get(c.app.gateway)
 	if err != nil {
 		return nil, err
 	}

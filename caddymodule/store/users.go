@@ -22,6 +22,10 @@ type userRecord struct {
 	PasswordHash string `json:"password_hash,omitempty"`
 	// Epoch counts password changes. Sessions of an earlier epoch are invalid.
 	Epoch int64 `json:"epoch,omitempty"`
+
+	Identities []Identity `json:"identities,omitempty"`
+	// SignedInAt is when the user last signed in by an issuer, or an identity was linked; zero: never.
+	SignedInAt time.Time `json:"signed_in_at,omitzero"`
 }
 
 func (r *userRecord) key() recordKey { return recordKey{r.Account, r.ID} }
@@ -121,7 +125,12 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))
-		formerKind.save(t, &formerRecord{ID: r.ID, Account: account, Name: r.Name})
+		former := &formerRecord{ID: r.ID, Account: account, Name: r.Name}
+		for _, i := range r.Identities {
+			identityKind.remove(t, "", hashIdentity(i.Issuer, i.Subject))
+			former.SignedInAt = r.SignedInAt
+		}
+		formerKind.save(t, former)
 		t.confirmed()
 		return r.User, nil
 	})

@@ -1,0 +1,159 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// SignInPolicy is what the configuration in force says about signing in. The zero value is for passwords and passkeys
+// only.
+type SignInPolicy struct {
+	Issuers  []string // URLs of OpenID Connect issuers, which are compared byte for byte
+	LocalOff bool     // users cannot sign in by password and passkey
+	// KeysNeed is how long the keys and management tokens of users work without a sign-in by an issuer; 0: for ever.
+	KeysNeed time.Duration
+	Lifetime time.Duration // of sessions that an issuer has begun; 0: DefaultLifetime
+}
+
+const (
+	// DefaultLifetime is the default of SignInPolicy.Lifetime.
+	DefaultLifetime = 12 * time.Hour
+	// recoveryLife is the life of sessions by SignInByLink.
+	recoveryLife = time.Hour
+	// policyInterval is how often the store tries to apply what a policy changes in records.
+	policyInterval = 5 * time.Second
+)
+
+// methodRecovery is the method of sessions by SignInByLink.
+const methodRecovery = "recovery link"
+
+// allows reports whether a user can sign in by the issuer.
+func (p *SignInPolicy) allows(issuer string) bool { return slices.Contains(p.Issuers, issuer) }
+
+// admits reports whether a session may be used.
+func (p *SignInPolicy) admits(o *Session) bool {
+	if o.Issuer != "" {
+		return p.allows(o.Issuer)
+	}
+	return !p.LocalOff || o.Method == methodRecovery
+}
+
+// SetSignInPolicy puts a policy in force, at each load of a configuration. Sessions that it does not admit are invalid
+// at once, and removed soon, so that they do not come back with a later policy. Keys that it suspends are refused at
+// once, and their running requests end soon.
+func (s *Store) SetSignInPolicy(p SignInPolicy) { s.policy.Store(&p) }
+
+// followPolicy applies each policy to the records, until the context ends. It needs no other call, so a configuration
+// that was loaded without the store is applied when the store is back.
+func (s *Store) followPolicy() func(context.Context) error {
+	var last *SignInPolicy
+	return func(ctx context.Context) error {
+		p := s.policy.Load()
+		if p == last {
+			return nil
+		}
+		if err := s.applyPolicy(ctx, p); err != nil {
+			return err
+		}
+		last = p
+		return nil
+	}
+}
+
+func (s *Store) applyPolicy(ctx context.Context, p *SignInPolicy) error {
+	if p.KeysNeed > 0 && s.view.Load().keysNeedSince.IsZero() {
+		err := s.update(ctx, "noting when keys_need_sign_in began", func(t *tx) error {
+			if !t.get(keysNeedPath).Exists() {
+				t.put(keysNeedPath, &sinceRecord{Since: s.time()})
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	v := s.view.Load()
+	var paths []string
+	for r := range sessionKind.all(&v.records) {
+		if !p.admits(&r.Session) {
+			paths = append(paths, sessionKind.paths(r.key())...)
+		}
+	}
+	for r := range keyKind.all(&v.records) {
+		s.review(r.live, s.now())
+	}
+	return s.deleteAll(ctx, paths, (*tx).confirmed)
+}
+
+// keysNeedPath is the path of the record of the time at which keys_need_sign_in was first in force. It stays when the
+// option is switched off, so that switching it on again gives no key more time.
+const keysNeedPath = dirMarks + "keys_need_sign_in"
+
+type sinceRecord struct {
+	header
+	Since time.Time `json:"since"`
+}
+
+func (d *draft) applyKeysNeed(e Event) error {
+	var r sinceRecord
+	if e.Deleted {
+		return nil
+	}
+	err := decode(e.Item, &r)
+	if err == nil {
+		d.keysNeedSince = r.Since
+	}
+	return err
+}
+
+// SuspendedFrom returns the time from which keys and management tokens of a user, who may have been removed, are
+// suspended, unless the user signs in by an issuer. It is zero if they are not going to be suspended.
+func (s *Store) SuspendedFrom(userID string) time.Time {
+	p := s.policy.Load()
+	if p.KeysNeed == 0 || userID == "" {
+		return time.Time{}
+	}
+	v := s.view.Load()
+	var last time.Time
+	var byIssuer bool
+	if u, ok := userKind.byID(v, userID); ok {
+		last, byIssuer = u.SignedInAt, len(u.Identities) > 0
+	} else {
+		former, _ := formerKind.byID(v, userID)
+		last, byIssuer = former.SignedInAt, !former.SignedInAt.IsZero()
+	}
+	if v.keysNeedSince.IsZero() || !byIssuer && !p.LocalOff {
+		return time.Time{}
+	}
+	if last.Before(v.keysNeedSince) {
+		last = v.keysNeedSince
+	}
+	return last.Add(p.KeysNeed)
+}
+
+// suspension is SuspendedFrom, nil for never.
+func (s *Store) suspension(userID string) *time.Time {
+	if from := s.SuspendedFrom(userID); !from.IsZero() {
+		return &from
+	}
+	return nil
+}
+
+// Suspended reports whether keys and management tokens of a user are suspended.
+func (s *Store) Suspended(userID string, now time.Time) bool {
+	from := s.SuspendedFrom(userID)
+	return !from.IsZero() && !now.Before(from)
+}
+
+// UseOnce notes that the state of a sign-in by an issuer, of which this is the hash, was answered. It fails with
+// ErrUsed if it had been. A state cannot be answered after until.
+func (s *Store) UseOnce(ctx context.Context, state digest, until time.Time) error {
+	hash, err := state.MarshalText()
+	if err != nil {
+		return err
+	}
+	return s.update(ctx, "using the state of the sign-in", func(t *tx) error {
+		return recordAnswer(t, issuerStates, string(hash), until)
+	})
+}
