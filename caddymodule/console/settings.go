@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -26,6 +27,8 @@ type settingsPage struct {
 	Now         time.Time
 	Passkeys    []store.Passkey
 	PasskeyName string // typed before the confirmation
+	Identities  []store.Identity
+	Issuers     []*oidc.Issuer
 	Sessions    []manage.Session
 	Users       []manage.User
 	Invitations []manage.Link
@@ -40,11 +43,13 @@ type settingsPage struct {
 // sessionMethods describes the sign-in methods of sessions.
 var sessionMethods = map[string]string{
 	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
+	signin.MethodIssuer: "by issuer", signin.MethodRecovery: "by recovery link",
 }
 
 func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
+		Identities: v.SignIn.Identities(v.User.ID), Issuers: v.Issuers,
 		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
 		API: v.endpoint().URL + "/console/api", Limits: newAccountForm(v),
 	}

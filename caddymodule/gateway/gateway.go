@@ -199,7 +199,7 @@ func (g *Gateway) Changes(account string, f func()) (stop func()) {
 // link itself is printed only on a terminal: journals and container logs may be
 // read by others.
 func (g *Gateway) welcome(ctx context.Context, s *Services) {
-	if s.Store.UserCount() > 0 || g.Store.Welcomed.Swap(true) {
+	if s.Store.UserCount() > 0 || g.SignIn.LocalOff || g.Store.Welcomed.Swap(true) {
 		return
 	}
 	if !g.Store.Terminal {

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/logs"
@@ -20,6 +23,8 @@ const (
 	MethodPassword = "password"
 	MethodPasskey  = "passkey"
 	MethodLink     = "link"
+	MethodIssuer   = "issuer"
+	MethodRecovery = "recovery link" // while passwords are off
 )
 
 // Options configure a Service.
@@ -36,14 +41,15 @@ type Options struct {
 // Service signs users in and out. Its methods are safe for concurrent use. It need
 // not be closed.
 type Service struct {
-	store  *store.Store
-	log    *slog.Logger
-	now    func() time.Time
-	failed func(method string)
-	derive derive
-	checks *fair.Semaphore // for passwords
-	guard  *guard
-	decoy  passwordHash
+	store   *store.Store
+	log     *slog.Logger
+	now     func() time.Time
+	failed  func(method string)
+	derive  derive
+	checks  *fair.Semaphore // for passwords
+	guard   *guard
+	answers *answers
+	decoy   passwordHash
 
 	sealer   sealer
 	failures logs.Sampler[netip.Prefix] // logs failed sign-ins
@@ -61,6 +67,7 @@ func New(o Options) (*Service, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.answers, _ = lru.New[netip.Prefix, *rate.Limiter](maxEntries) // no error: the size is positive
 	var err error
 	if s.sealer.Sealer, err = o.Store.Sealer(context.Background()); err != nil {
 		return nil, err
@@ -90,6 +97,9 @@ type Signed struct {
 // Password signs a user in by name and password. It returns ErrCredentials, ErrBusy,
 // a *ThrottledError, or an error of the store.
 func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
+	if err := s.Local(); err != nil {
+		return Signed{}, err
+	}
 	client := fair.Parse(a.Address)
 	isKnown := func() bool { return s.knows(client, a.Name) }
 	slot, err := s.slotToGuess(ctx, client, isKnown, func() error {
@@ -124,6 +134,14 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	}
 	s.guard.succeeded(client, nameKey(a.Name))
 	return signed, nil
+}
+
+// Local returns an error if signing in by password and passkey is off.
+func (s *Service) Local() error {
+	if s.store.SignInPolicy().LocalOff {
+		return errLocalOff
+	}
+	return nil
 }
 
 // knows reports whether the user of this name has a session from this client.

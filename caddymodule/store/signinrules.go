@@ -44,6 +44,9 @@ func (p *SignInPolicy) admits(o *Session) bool {
 // once, and their running requests end soon.
 func (s *Store) SetSignInPolicy(p SignInPolicy) { s.policy.Store(&p) }
 
+// SignInPolicy returns the policy in force.
+func (s *Store) SignInPolicy() SignInPolicy { return *s.policy.Load() }
+
 // followPolicy applies each policy to the records, until the context ends. It needs no other call, so a configuration
 // that was loaded without the store is applied when the store is back.
 func (s *Store) followPolicy() func(context.Context) error {

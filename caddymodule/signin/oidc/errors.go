@@ -40,6 +40,11 @@ func (i *Issuer) Retry(cause any) *Failure {
 	return i.failure(ErrAttempt, cause, "sent an answer that is late, used before, or of another sign-in. Try again")
 }
 
+// Other returns the error of an answer about another person than the user of the session.
+func (i *Issuer) Other() *Failure {
+	return i.failure(ErrRefused, "another sub", "signed in another person than you. Sign in there as yourself, and try again")
+}
+
 func (i *Issuer) down(cause error) *Failure {
 	return i.failure(ErrDown, cause, "cannot be reached. Try again later, or sign in another way; the log says why")
 }

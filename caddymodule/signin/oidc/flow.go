@@ -72,6 +72,19 @@ func (i *Issuer) Begin(f *Flow) (string, error) {
 	return i.oauth(d).AuthCodeURL(f.State, options...), nil
 }
 
+// SignOutURL returns the address at which people sign out of the issuer, "" if it has none.
+func (i *Issuer) SignOutURL() string {
+	d := i.known.Load()
+	if d == nil || d.EndSession == "" {
+		return ""
+	}
+	u, _ := url.Parse(d.EndSession) // checked
+	query := u.Query()
+	query.Set("client_id", i.ClientID)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
 func (i *Issuer) oauth(d *discovered) *oauth2.Config {
 	c := &oauth2.Config{
 		ClientID: i.ClientID, ClientSecret: i.ClientSecret, RedirectURL: i.Redirect,

@@ -84,14 +84,6 @@ func (p *Provider) run() {
 // Known reports whether the issuer has been reached.
 func (p *Provider) Known() bool { return p.known.Load() != nil }
 
-// EndSession returns the address at which people sign out of the issuer, "" if it has none.
-func (p *Provider) EndSession() string {
-	if d := p.known.Load(); d != nil {
-		return d.EndSession
-	}
-	return ""
-}
-
 // ready returns what is known, and tries to reach the issuer if that is nothing.
 func (p *Provider) ready() (*discovered, error) {
 	if d := p.known.Load(); d != nil {
