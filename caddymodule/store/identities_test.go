@@ -205,7 +205,7 @@ func TestLinkIdentity(t *testing.T) {
 	wantError(t, link("ann", issuer+"/", "a"), store.ErrConflict, issuer)
 	wantError(t, link("cid", issuer, "a"), store.ErrNotFound, "cid")
 	wantError(t, link("ann", issuer, strings.Repeat("x", 256)), store.ErrInvalid, "255")
-	wantError(t, link("ann", "", "a"), store.ErrInvalid, "URL")
+	wantError(t, link("ann", "", "a"), store.ErrConflict, issuer)
 	if u, session := byIssuer(t, s, issuer, "a", store.RoleMember); u.ID != ann.ID || session.User != ann.ID {
 		t.Errorf("signed in as %+v", u)
 	}
