@@ -8,10 +8,9 @@ import (
 // formerRecord keeps the name of a removed user, and the time that suspends them, for the keys that the user had.
 type formerRecord struct {
 	header
-	ID      string `json:"id"`
-	Account string `json:"account"`
-	Name    string `json:"name"`
-	// SignedInAt is that of the user; zero if the user had no identity.
+	ID         string    `json:"id"`
+	Account    string    `json:"account"`
+	Name       string    `json:"name"`
 	SignedInAt time.Time `json:"signed_in_at,omitzero"`
 }
 

@@ -19,8 +19,7 @@ type Identity struct {
 	Subject string `json:"subject"` // unique at the issuer
 	// Role is what the issuer last gave: "" before the first sign-in, and after a sign-in that was refused.
 	Role       Role      `json:"role,omitempty"`
-	Groups     []string  `json:"groups,omitempty"` // of the last sign-in, unless they are too long
-	LinkedAt   time.Time `json:"linked_at"`
+	Groups     []string  `json:"groups,omitempty"`      // of the last sign-in, unless they are too long
 	SignedInAt time.Time `json:"signed_in_at,omitzero"` // zero: not yet
 }
 
@@ -48,7 +47,6 @@ func hashIdentity(issuer, subject string) string {
 
 const (
 	maxIdentities = 10      // of a user
-	maxIssuer     = 512     // bytes of the URL of an issuer
 	maxSubject    = 255     // bytes of a subject, by OpenID Connect
 	maxGroups     = 4 << 10 // bytes of the groups that are stored with an identity
 	maxBaseName   = 120     // bytes of the name of a new user, without a number
@@ -74,9 +72,6 @@ type IssuerSignIn struct {
 func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 	signed Session, secret string, keptAdmin bool, err error,
 ) {
-	if err := checkIdentity(in.Issuer, in.Subject); err != nil {
-		return Session{}, "", false, err
-	}
 	if !slices.Contains(Roles(), in.Role) {
 		return Session{}, "", false, Errorf(ErrInvalid, "the issuer has given no role")
 	}
@@ -86,16 +81,15 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 	}
 	signed, err = update(ctx, s, "signing in", func(t *tx) (Session, error) {
 		p := s.policy.Load()
-		if !p.allows(in.Issuer) {
-			return Session{}, errNoIssuer(p, in.Issuer)
+		if err := p.checkIdentity(in.Issuer, in.Subject); err != nil {
+			return Session{}, err
 		}
-		u := loadIdentity(t, in.Issuer, in.Subject)
-		created := u == nil
-		if created {
-			var err error
+		u, save := loadIdentity(t, in.Issuer, in.Subject), saveUser
+		if u == nil {
 			if u, err = s.newIssuerUser(t, in); err != nil {
 				return Session{}, err
 			}
+			save = createUser
 			linkIdentity(t, u, in.Issuer, in.Subject)
 		}
 		i := u.identity(in.Issuer, in.Subject)
@@ -104,32 +98,27 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 			i.Groups = in.Groups
 		}
 		keptAdmin = u.followClaims(t, p, in.HasAdmins)
-		if created {
-			if err := createUser(t, u); err != nil {
-				return Session{}, err
-			}
-		} else {
-			userKind.save(t, u)
-		}
-		return addSession(t, u, r), nil
+		return addSession(t, u, r), save(t, u)
 	})
 	return signed, secret, keptAdmin, err
 }
 
-func checkIdentity(issuer, subject string) error {
-	switch {
-	case issuer == "" || len(issuer) > maxIssuer || !text.IsPrintable(issuer):
-		return InField("issuer", Errorf(ErrInvalid, "the issuer is not a URL of 1 to %d bytes", maxIssuer))
-	case subject == "" || len(subject) > maxSubject || !text.IsPrintable(subject):
-		return InField("subject", Errorf(ErrInvalid, "the subject must have 1 to %d printable bytes; it is the claim `sub` "+
-			"at the issuer", maxSubject))
-	}
+func saveUser(t *tx, r *userRecord) error {
+	userKind.save(t, r)
 	return nil
 }
 
-func errNoIssuer(p *SignInPolicy, issuer string) error {
-	return InField("issuer", Errorf(ErrConflict, "the configuration has no issuer %.120q; it has: %s", issuer,
-		cmp.Or(strings.Join(p.Issuers, ", "), "none")))
+// checkIdentity checks an identity, whose issuer must be in the configuration.
+func (p *SignInPolicy) checkIdentity(issuer, subject string) error {
+	if !p.allows(issuer) {
+		return InField("issuer", Errorf(ErrConflict, "the configuration has no issuer %.120q; it has: %s", issuer,
+			cmp.Or(strings.Join(p.Issuers, ", "), "none")))
+	}
+	if subject == "" || len(subject) > maxSubject || !text.IsPrintable(subject) {
+		return InField("subject", Errorf(ErrInvalid, "the subject must have 1 to %d printable bytes: it is the claim `sub`",
+			maxSubject))
+	}
+	return nil
 }
 
 // loadIdentity reads the user of an identity, nil if there is none.
@@ -156,9 +145,7 @@ func (r *userRecord) identity(issuer, subject string) *Identity {
 
 // linkIdentity adds an identity to a user. The caller saves the user.
 func linkIdentity(t *tx, u *userRecord, issuer, subject string) {
-	now := t.s.time()
-	u.Identities = append(u.Identities, Identity{Issuer: issuer, Subject: subject, LinkedAt: now})
-	u.SignedInAt = now
+	u.Identities, u.SignedInAt = append(u.Identities, Identity{Issuer: issuer, Subject: subject}), t.s.time()
 	identityKind.save(t, &identityRecord{Hash: hashIdentity(issuer, subject), Account: u.Account, User: u.ID})
 }
 
@@ -177,8 +164,8 @@ func (s *Store) newIssuerUser(t *tx, in IssuerSignIn) (*userRecord, error) {
 			return s.newUser(in.Account, name, "", in.Role)
 		}
 	}
-	return nil, Errorf(ErrExists, "the names %q and %q to %q are in use: ask an admin to remove a user", base, base+"-2",
-		fmt.Sprintf("%s-%d", base, maxNameNumber))
+	return nil, Errorf(ErrExists, "the name %q is in use, up to %s-%d: ask an admin to remove a user", base, base,
+		maxNameNumber)
 }
 
 // followClaims gives the user the highest role that an issuer of the configuration gives, or that of a viewer. The last
@@ -225,16 +212,7 @@ func (s *Store) RefuseByIssuer(ctx context.Context, issuer, subject string) erro
 
 // endIssuerSessions ends the sessions of a user that an issuer has begun.
 func (s *Store) endIssuerSessions(ctx context.Context, user, issuer string) error {
-	var paths []string
-	for r := range sessionKind.owned(s.view.Load(), user) {
-		if r.Issuer == issuer {
-			paths = append(paths, sessionKind.paths(r.key())...)
-		}
-	}
-	if err := s.deleteAll(ctx, paths, (*tx).confirmed); err != nil {
-		return fmt.Errorf("ending the sessions: %w", err)
-	}
-	return nil
+	return s.endSessions(ctx, sessionKind.owned(s.view.Load(), user), func(o *Session) bool { return o.Issuer == issuer })
 }
 
 // FindIdentity returns the user of an identity.
@@ -254,16 +232,13 @@ func (s *Store) Identities(userID string) []Identity {
 // LinkIdentity adds an identity at an issuer of the configuration to a user, given by id or name. It fails with
 // ErrExists if another user has the identity. The role of the user stays until the next sign-in by the issuer.
 func (s *Store) LinkIdentity(ctx context.Context, account, idOrName, issuer, subject string) (User, error) {
-	if err := checkIdentity(issuer, subject); err != nil {
+	if err := s.policy.Load().checkIdentity(issuer, subject); err != nil {
 		return User{}, err
 	}
 	return update(ctx, s, "linking the identity", func(t *tx) (User, error) {
 		u, err := findUser(t, account, idOrName)
 		if err != nil {
 			return User{}, err
-		}
-		if p := s.policy.Load(); !p.allows(issuer) {
-			return User{}, errNoIssuer(p, issuer)
 		}
 		switch has := loadIdentity(t, issuer, subject); {
 		case has != nil && has.ID == u.ID:

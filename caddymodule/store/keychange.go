@@ -113,7 +113,7 @@ func (s *Store) withUse(k Key) Key {
 	if r != nil {
 		k.LastUsedAt = r.use.last()
 	}
-	k.SuspendedFrom = s.suspension(k.Owner)
+	k.SuspendedFrom = s.SuspendedFrom(k.Owner)
 	return k
 }
 

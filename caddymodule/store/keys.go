@@ -54,8 +54,8 @@ type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	// Shown is the beginning and the end of the secret, by which people recognize it.
 	Shown string `json:"shown" column:"KEY"`
-	// SuspendedFrom is when the key is suspended, unless its owner signs in by an issuer; nil: never. It is not stored.
-	SuspendedFrom *time.Time `json:"suspended_from,omitempty"`
+	// SuspendedFrom is when the key is suspended, unless its owner signs in by an issuer; zero: never. It is not stored.
+	SuspendedFrom time.Time `json:"suspended_from,omitzero"`
 	// LastUsedAt is nil if the key was never used.
 	LastUsedAt *time.Time `json:"last_used_at" column:"LAST USED,ago"`
 	DisabledAt *time.Time `json:"disabled_at"` // nil: it is enabled
@@ -98,7 +98,7 @@ func (k Key) State(now time.Time) string {
 		return KeyExpired
 	case k.DisabledAt != nil:
 		return KeyDisabled
-	case k.SuspendedFrom != nil && !now.Before(*k.SuspendedFrom):
+	case !k.SuspendedFrom.IsZero() && !now.Before(k.SuspendedFrom):
 		return KeySuspended
 	}
 	return KeyValid
@@ -195,7 +195,7 @@ func (r *keyRecord) namePath() string {
 // currentKey returns the key with its last use and its suspension, and without a secret that has ended.
 func (s *Store) currentKey(r *keyRecord, now time.Time) Key {
 	k := r.Key
-	k.LastUsedAt, k.SuspendedFrom = r.use.last(), s.suspension(r.Owner)
+	k.LastUsedAt, k.SuspendedFrom = r.use.last(), s.SuspendedFrom(r.Owner)
 	if k.Previous != nil && !now.Before(k.Previous.Until) {
 		k.Previous = nil
 	}

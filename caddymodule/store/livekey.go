@@ -113,13 +113,6 @@ func (c Credential) Refusal(from netip.Addr) Refusal {
 	return c.store.refusal(c.record.Load(), c.secret, from, c.store.now)
 }
 
-// Key is [LiveKey.Key] with the time of its suspension.
-func (c Credential) Key() Key {
-	k := c.LiveKey.Key()
-	k.SuspendedFrom = c.store.suspension(k.Owner)
-	return k
-}
-
 // Call is a running request with a key.
 type Call struct {
 	credential Credential

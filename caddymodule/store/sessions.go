@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -181,6 +182,17 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 		return ended, fmt.Errorf("ending the sessions: %w", err)
 	}
 	return ended, nil
+}
+
+// endSessions ends the sessions that selected selects.
+func (s *Store) endSessions(ctx context.Context, all iter.Seq[*sessionRecord], selected func(*Session) bool) error {
+	var paths []string
+	for r := range all {
+		if selected(&r.Session) {
+			paths = append(paths, sessionKind.paths(r.key())...)
+		}
+	}
+	return s.deleteAll(ctx, paths, (*tx).confirmed)
 }
 
 // sessionsOf returns the KV keys of all sessions of a user except exceptID.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/hex"
 	"slices"
 	"time"
 )
@@ -19,14 +20,12 @@ type SignInPolicy struct {
 const (
 	// DefaultLifetime is the default of SignInPolicy.Lifetime.
 	DefaultLifetime = 12 * time.Hour
-	// recoveryLife is the life of sessions by SignInByLink.
-	recoveryLife = time.Hour
-	// policyInterval is how often the store tries to apply what a policy changes in records.
+	// policyInterval is how often the store looks for a policy that is not yet applied to the records.
 	policyInterval = 5 * time.Second
+	// methodRecovery is the method of sessions by SignInByLink, and recoveryLife their life.
+	methodRecovery = "recovery link"
+	recoveryLife   = time.Hour
 )
-
-// methodRecovery is the method of sessions by SignInByLink.
-const methodRecovery = "recovery link"
 
 // allows reports whether a user can sign in by the issuer.
 func (p *SignInPolicy) allows(issuer string) bool { return slices.Contains(p.Issuers, issuer) }
@@ -41,30 +40,18 @@ func (p *SignInPolicy) admits(o *Session) bool {
 
 // SetSignInPolicy puts a policy in force, at each load of a configuration. Sessions that it does not admit are invalid
 // at once, and removed soon, so that they do not come back with a later policy. Keys that it suspends are refused at
-// once, and their running requests end soon.
+// once, and their running requests end within expiryLook.
 func (s *Store) SetSignInPolicy(p SignInPolicy) { s.policy.Store(&p) }
 
 // SignInPolicy returns the policy in force.
 func (s *Store) SignInPolicy() SignInPolicy { return *s.policy.Load() }
 
-// followPolicy applies each policy to the records, until the context ends. It needs no other call, so a configuration
-// that was loaded without the store is applied when the store is back.
-func (s *Store) followPolicy() func(context.Context) error {
-	var last *SignInPolicy
-	return func(ctx context.Context) error {
-		p := s.policy.Load()
-		if p == last {
-			return nil
-		}
-		if err := s.applyPolicy(ctx, p); err != nil {
-			return err
-		}
-		last = p
+// applyPolicy writes what the policy changes in the records: if it was loaded without the KV, as soon as that is back.
+func (s *Store) applyPolicy(ctx context.Context) error {
+	p := s.policy.Load()
+	if p == s.appliedPolicy {
 		return nil
 	}
-}
-
-func (s *Store) applyPolicy(ctx context.Context, p *SignInPolicy) error {
 	if p.KeysNeed > 0 && s.view.Load().keysNeedSince.IsZero() {
 		err := s.update(ctx, "noting when keys_need_sign_in began", func(t *tx) error {
 			if !t.get(keysNeedPath).Exists() {
@@ -76,17 +63,11 @@ func (s *Store) applyPolicy(ctx context.Context, p *SignInPolicy) error {
 			return err
 		}
 	}
-	v := s.view.Load()
-	var paths []string
-	for r := range sessionKind.all(&v.records) {
-		if !p.admits(&r.Session) {
-			paths = append(paths, sessionKind.paths(r.key())...)
-		}
+	err := s.endSessions(ctx, sessionKind.all(&s.view.Load().records), func(o *Session) bool { return !p.admits(o) })
+	if err == nil {
+		s.appliedPolicy = p
 	}
-	for r := range keyKind.all(&v.records) {
-		s.review(r.live, s.now())
-	}
-	return s.deleteAll(ctx, paths, (*tx).confirmed)
+	return err
 }
 
 // keysNeedPath is the path of the record of the time at which keys_need_sign_in was first in force. It stays when the
@@ -99,14 +80,12 @@ type sinceRecord struct {
 }
 
 func (d *draft) applyKeysNeed(e Event) error {
-	var r sinceRecord
+	r := sinceRecord{Since: d.keysNeedSince}
 	if e.Deleted {
 		return nil
 	}
 	err := decode(e.Item, &r)
-	if err == nil {
-		d.keysNeedSince = r.Since
-	}
+	d.keysNeedSince = r.Since
 	return err
 }
 
@@ -118,29 +97,19 @@ func (s *Store) SuspendedFrom(userID string) time.Time {
 		return time.Time{}
 	}
 	v := s.view.Load()
-	var last time.Time
-	var byIssuer bool
-	if u, ok := userKind.byID(v, userID); ok {
-		last, byIssuer = u.SignedInAt, len(u.Identities) > 0
-	} else {
+	u, ok := userKind.byID(v, userID)
+	last := u.SignedInAt
+	if !ok {
 		former, _ := formerKind.byID(v, userID)
-		last, byIssuer = former.SignedInAt, !former.SignedInAt.IsZero()
+		last = former.SignedInAt
 	}
-	if v.keysNeedSince.IsZero() || !byIssuer && !p.LocalOff {
+	switch {
+	case v.keysNeedSince.IsZero(), last.IsZero() && !p.LocalOff:
 		return time.Time{}
-	}
-	if last.Before(v.keysNeedSince) {
+	case last.Before(v.keysNeedSince):
 		last = v.keysNeedSince
 	}
 	return last.Add(p.KeysNeed)
-}
-
-// suspension is SuspendedFrom, nil for never.
-func (s *Store) suspension(userID string) *time.Time {
-	if from := s.SuspendedFrom(userID); !from.IsZero() {
-		return &from
-	}
-	return nil
 }
 
 // Suspended reports whether keys and management tokens of a user are suspended.
@@ -152,11 +121,7 @@ func (s *Store) Suspended(userID string, now time.Time) bool {
 // UseOnce notes that the state of a sign-in by an issuer, of which this is the hash, was answered. It fails with
 // ErrUsed if it had been. A state cannot be answered after until.
 func (s *Store) UseOnce(ctx context.Context, state digest, until time.Time) error {
-	hash, err := state.MarshalText()
-	if err != nil {
-		return err
-	}
 	return s.update(ctx, "using the state of the sign-in", func(t *tx) error {
-		return recordAnswer(t, issuerStates, string(hash), until)
+		return recordAnswer(t, issuerStates, hex.EncodeToString(state[:]), until)
 	})
 }

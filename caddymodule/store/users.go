@@ -24,7 +24,7 @@ type userRecord struct {
 	Epoch int64 `json:"epoch,omitempty"`
 
 	Identities []Identity `json:"identities,omitempty"`
-	// SignedInAt is when the user last signed in by an issuer, or an identity was linked; zero: never.
+	// SignedInAt is when the user last signed in by an issuer, or was linked to an identity; zero: never.
 	SignedInAt time.Time `json:"signed_in_at,omitzero"`
 }
 
@@ -125,12 +125,10 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))
-		former := &formerRecord{ID: r.ID, Account: account, Name: r.Name}
 		for _, i := range r.Identities {
 			identityKind.remove(t, "", hashIdentity(i.Issuer, i.Subject))
-			former.SignedInAt = r.SignedInAt
 		}
-		formerKind.save(t, former)
+		formerKind.save(t, &formerRecord{ID: r.ID, Account: account, Name: r.Name, SignedInAt: r.SignedInAt})
 		t.confirmed()
 		return r.User, nil
 	})
