@@ -152,31 +152,31 @@ func TestDomains(t *testing.T) {
 func TestUserinfo(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	f.discovery(map[string]any{"userinfo_endpoint": f.URL + "/userinfo"})
+	f.Discovery(map[string]any{"userinfo_endpoint": f.URL + "/userinfo"})
 	more := map[string]any{"sub": "7", "groups": []string{"ml-admins"}, "preferred_username": "other"}
-	f.handle("/userinfo", func(w http.ResponseWriter, r *http.Request) {
+	f.Handle("/userinfo", func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer access" {
 			t.Errorf("it got %v", r.Header)
 		}
 		_ = json.NewEncoder(w).Encode(more)
 	})
 	i := f.issuer(nil)
-	if p, err := f.signIn(i); err != nil || p.Role != store.RoleMember || f.count("/userinfo").Load() != 0 {
+	if p, err := f.signIn(i); err != nil || p.Role != store.RoleMember || f.Asked("/userinfo") != 0 {
 		t.Errorf("%+v, %v", p, err)
 	}
-	f.claims = map[string]any{"groups": nil}
+	f.Claims = map[string]any{"groups": nil}
 	if p, err := f.signIn(i); err != nil || p.Role != store.RoleAdmin || p.Name != "ann" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	more["sub"] = "8"
 	_, err := f.signIn(i)
 	expectFailure(t, "another person", err, ErrInvalid, false)
-	f.handle("/userinfo", http.NotFound)
+	f.Handle("/userinfo", http.NotFound)
 	_, err = f.signIn(i)
 	expectFailure(t, "userinfo is down", err, ErrDown, false)
-	f.claims = map[string]any{"preferred_username": nil, "groups": nil}
+	f.Claims = map[string]any{"preferred_username": nil, "groups": nil}
 	maps.Copy(more, map[string]any{"sub": "7", "preferred_username": strings.Repeat("é", 100) + "\n"})
-	f.handle("/userinfo", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(more) })
+	f.Handle("/userinfo", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(more) })
 	if p, err := f.signIn(i); err != nil || p.Name != strings.Repeat("é", 60) {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -28,13 +28,13 @@ func TestHostileAnswers(t *testing.T) {
 			t.Run(name+path, func(t *testing.T) {
 				t.Parallel()
 				f := newFake(t)
-				f.discovery(map[string]any{"userinfo_endpoint": f.URL + "/userinfo"})
-				f.claims = map[string]any{"groups": nil}
-				f.handle(path, answer)
+				f.Discovery(map[string]any{"userinfo_endpoint": f.URL + "/userinfo"})
+				f.Claims = map[string]any{"groups": nil}
+				f.Handle(path, answer)
 				i := f.issuer(nil)
 				flow := Flow{Began: time.Now(), Purpose: SignIn}
 				_, err := i.Begin(&flow)
-				if f.nonce = flow.Nonce; err == nil {
+				if f.Nonce = flow.Nonce; err == nil {
 					_, err = i.Finish(t.Context(), flow, url.Values{"state": {flow.State}, "code": {"c"}}, time.Now(), once)
 				}
 				got := expectFailure(t, path, err, ErrDown, false)
@@ -61,7 +61,7 @@ func TestSlowIssuer(t *testing.T) {
 	f := newFake(t)
 	i := f.issuer(nil)
 	flow, _ := f.begin(i, SignIn)
-	f.handle("/token", func(w http.ResponseWriter, r *http.Request) {
+	f.Handle("/token", func(w http.ResponseWriter, r *http.Request) {
 		for r.Context().Err() == nil {
 			_, _ = io.WriteString(w, " ")
 			_ = http.NewResponseController(w).Flush()
@@ -85,15 +85,15 @@ func TestRedirects(t *testing.T) {
 	t.Cleanup(other.Close)
 	for _, path := range []string{"/.well-known/openid-configuration", "/keys", "/token"} {
 		f := newFake(t)
-		f.handle(path, http.RedirectHandler(other.URL, http.StatusTemporaryRedirect).ServeHTTP)
+		f.Handle(path, http.RedirectHandler(other.URL, http.StatusTemporaryRedirect).ServeHTTP)
 		i := f.issuer(nil)
 		flow := Flow{Began: time.Now()}
 		_, err := i.Begin(&flow)
-		if f.nonce = flow.Nonce; err == nil {
+		if f.Nonce = flow.Nonce; err == nil {
 			_, err = i.Finish(t.Context(), flow, answer(flow), time.Now(), once)
 		}
 		expectFailure(t, path, err, ErrDown, false)
-		if n := f.count(path).Load(); n != 1 {
+		if n := f.Asked(path); n != 1 {
 			t.Errorf("%s was asked %d times", path, n)
 		}
 	}
@@ -112,7 +112,7 @@ func TestDiscovery(t *testing.T) {
 		"end":            {"end_session_endpoint": "javascript:alert(1)"},
 	} {
 		f := newFake(t)
-		f.discovery(more)
+		f.Discovery(more)
 		_, err := f.issuer(nil).Begin(new(Flow))
 		failed := expectFailure(t, name, err, ErrDown, false)
 		if _, other := more["issuer"]; other && (!strings.Contains(failed.Cause, "https://other.example.com") ||
@@ -130,7 +130,7 @@ func TestDiscovery(t *testing.T) {
 func TestIssuerDown(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	f.handle("/.well-known/openid-configuration", http.NotFound)
+	f.Handle("/.well-known/openid-configuration", http.NotFound)
 	i := f.issuer(nil)
 	if _, err := i.Begin(new(Flow)); i.Known() {
 		t.Error("it is known")
@@ -139,7 +139,7 @@ func TestIssuerDown(t *testing.T) {
 	}
 	i.Start()
 	i.Start()
-	f.handlers.Clear()
+	f.Handle("/.well-known/openid-configuration", nil)
 	for deadline := time.Now().Add(20 * time.Second); !i.Known(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it is not found in the background")
@@ -155,7 +155,7 @@ func TestDiscoveryAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	release := make(chan struct{})
-	f.handle("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+	f.Handle("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		<-release
 		w.WriteHeader(http.StatusBadGateway)
 	})
@@ -171,7 +171,7 @@ func TestDiscoveryAtOnce(t *testing.T) {
 	time.Sleep(200 * time.Millisecond) // they wait
 	close(release)
 	all.Wait()
-	if n := f.count("/.well-known/openid-configuration").Load(); n > 2 {
+	if n := f.Asked("/.well-known/openid-configuration"); n > 2 {
 		t.Errorf("%d requests", n)
 	}
 }
@@ -185,7 +185,7 @@ func TestBusy(t *testing.T) {
 		i.exchanges <- struct{}{}
 	}
 	_, err := f.signIn(i)
-	if expectFailure(t, "busy", err, ErrDown, false); f.count("/token").Load() != 0 {
+	if expectFailure(t, "busy", err, ErrDown, false); f.Asked("/token") != 0 {
 		t.Error("the code was exchanged")
 	}
 }
@@ -197,17 +197,17 @@ func TestNewKeys(t *testing.T) {
 	i := f.issuer(nil)
 	_, err := f.signIn(i)
 	must(t, err)
-	old := f.sign
-	f.useKey(1)
+	old := f.Sign
+	f.UseKey(1)
 	for range 3 {
 		if _, err := f.signIn(i); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := f.count("/keys").Load(); n != 2 {
+	if n := f.Asked("/keys"); n != 2 {
 		t.Errorf("the keys were fetched %d times", n)
 	}
-	f.sign = old
+	f.Sign = old
 	_, err = f.signIn(i)
 	expectFailure(t, "a token of the old key", err, ErrInvalid, false)
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	jose "github.com/go-jose/go-jose/v4"
+
+	"github.com/postern-dev/postern/tests/issuertest"
 )
 
 // jws signs claims with any key.
@@ -32,7 +34,7 @@ func jws(t *testing.T, algorithm jose.SignatureAlgorithm, key any, claims string
 // Tokens with another algorithm, or encrypted ones, are refused.
 func TestAlgorithms(t *testing.T) {
 	t.Parallel()
-	key := signingKeys()[0]
+	key := issuertest.Keys()[0]
 	secret := strings.Repeat("s3cret", 6)
 	public, err := x509.MarshalPKIXPublicKey(key.Public())
 	must(t, err)
@@ -53,11 +55,11 @@ func TestAlgorithms(t *testing.T) {
 			return text
 		},
 		"no token":      func(string) string { return "" },
-		"another's key": func(claims string) string { return jws(t, jose.RS256, signingKeys()[1], claims) },
+		"another's key": func(claims string) string { return jws(t, jose.RS256, issuertest.Keys()[1], claims) },
 	} {
 		f := newFake(t)
-		f.discovery(map[string]any{"id_token_signing_alg_values_supported": []string{"none", "HS256", "RS256"}})
-		f.sign = sign
+		f.Discovery(map[string]any{"id_token_signing_alg_values_supported": []string{"none", "HS256", "RS256"}})
+		f.Sign = sign
 		_, err := f.signIn(f.issuer(func(c *Config) { c.ClientSecret = secret }))
 		expectFailure(t, name, err, ErrInvalid, false)
 	}
@@ -95,7 +97,7 @@ func TestTokens(t *testing.T) {
 			"_claim_sources": map[string]any{"s": map[string]string{"endpoint": f.URL + "/x"}},
 		}, nil, false},
 	} {
-		f.claims = c.claims
+		f.Claims = c.claims
 		_, err := f.signIn(i)
 		if c.kind == nil {
 			if err != nil {
@@ -108,7 +110,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: not both times: %s", c.name, got.text)
 		}
 	}
-	if f.count("/x").Load() > 0 {
+	if f.Asked("/x") > 0 {
 		t.Error("a distributed claim was fetched")
 	}
 }
@@ -117,15 +119,15 @@ func TestTokens(t *testing.T) {
 func TestClock(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	f.header = http.Header{"Date": {"Tue, 01 Jan 2030 10:00:00 GMT"}}
-	f.claims = map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}
+	f.Header = http.Header{"Date": {"Tue, 01 Jan 2030 10:00:00 GMT"}}
+	f.Claims = map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}
 	_, err := f.signIn(f.issuer(nil))
 	got := expectFailure(t, "expired", err, ErrClock, false)
 	if !strings.Contains(got.text, "2030-01-01 10:00:00 UTC") {
 		t.Errorf("it says %s", got.text)
 	}
 	for _, d := range []time.Duration{-2 * time.Minute, 2 * time.Minute} {
-		f.header, f.claims = nil, nil
+		f.Header, f.Claims = nil, nil
 		i := f.issuer(nil)
 		flow, _ := f.begin(i, SignIn)
 		if _, err := i.Finish(t.Context(), flow, answer(flow), time.Now().Add(d), once); err != nil {
@@ -143,7 +145,7 @@ func TestKeys(t *testing.T) {
 	rsaKey := func(n *big.Int) map[string]string {
 		return map[string]string{"kty": "RSA", "alg": "RS256", "e": "AQAB", "n": encoded(n.SetBit(n, 0, 1))}
 	}
-	f.handle("/keys", func(w http.ResponseWriter, _ *http.Request) {
+	f.Handle("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{
 			rsaKey(huge), rsaKey(new(big.Int).Lsh(big.NewInt(1), 1023)), map[string]string{"kty": "oct", "k": "czNjcmV0"},
 			map[string]string{"kty": "odd"}, 7,
@@ -168,7 +170,7 @@ func TestKeys(t *testing.T) {
 func TestWrongAnswers(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
-	f.discovery(map[string]any{"authorization_response_iss_parameter_supported": true})
+	f.Discovery(map[string]any{"authorization_response_iss_parameter_supported": true})
 	i := f.issuer(nil)
 	other := f.issuer(func(c *Config) { c.Name = "other" })
 	other.URL = "https://other.example.com"
@@ -207,7 +209,7 @@ func TestWrongAnswers(t *testing.T) {
 	if _, err := i.Finish(t.Context(), flow, with("code", "c"), flow.Began, func() error { return used }); err != used {
 		t.Errorf("used: %v", err)
 	}
-	if n := f.count("/token").Load(); n != 0 {
+	if n := f.Asked("/token"); n != 0 {
 		t.Errorf("the token endpoint was asked %d times", n)
 	}
 }
@@ -231,7 +233,7 @@ func TestRefusedCodes(t *testing.T) {
 		{400, `{"error":"invalid_request","error_description":"redirect_uri does not match"}`, ErrRefused, true},
 	} {
 		f := newFake(t)
-		f.handle("/token", func(w http.ResponseWriter, _ *http.Request) {
+		f.Handle("/token", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(c.status)
 			_, _ = io.WriteString(w, c.body)
@@ -242,7 +244,7 @@ func TestRefusedCodes(t *testing.T) {
 		if strings.Contains(got.text, "oops") || c.kind == ErrRefused && !strings.Contains(got.text, i.Redirect) {
 			t.Errorf("%s: %s", c.body, got.text)
 		}
-		if f.count("/token").Load() != 1 {
+		if f.Asked("/token") != 1 {
 			t.Errorf("%s: asked again", c.body)
 		}
 	}
@@ -256,7 +258,7 @@ func TestConfirm(t *testing.T) {
 	for name, at := range map[string]any{
 		"none": nil, "old": time.Now().Add(-2 * time.Minute).Unix(), "text": "now", "later": time.Now().Add(time.Hour).Unix(),
 	} {
-		f.claims = map[string]any{"auth_time": at}
+		f.Claims = map[string]any{"auth_time": at}
 		flow, sent := f.begin(i, Confirm)
 		if sent.Get("prompt") != "login" || sent.Get("max_age") != "0" {
 			t.Errorf("the issuer is asked %v", sent)
@@ -264,7 +266,7 @@ func TestConfirm(t *testing.T) {
 		_, err := i.Finish(t.Context(), flow, answer(flow), time.Now(), once)
 		expectFailure(t, name, err, ErrRefused, true)
 	}
-	f.claims = map[string]any{"auth_time": time.Now().Unix()}
+	f.Claims = map[string]any{"auth_time": time.Now().Unix()}
 	flow, _ := f.begin(i, Confirm)
 	if p, err := i.Finish(t.Context(), flow, answer(flow), time.Now(), once); err != nil || p.ConfirmedAt.IsZero() {
 		t.Errorf("%+v, %v", p, err)
