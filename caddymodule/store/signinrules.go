@@ -22,8 +22,9 @@ const (
 	DefaultLifetime = 12 * time.Hour
 	// policyInterval is how often the store looks for a policy that is not yet applied to the records.
 	policyInterval = 5 * time.Second
-	// methodRecovery is the method of sessions by SignInByLink, and recoveryLife their life.
-	methodRecovery = "recovery link"
+	// MethodIssuer is the method of sessions by SignInByIssuer, and MethodRecovery of those by SignInByLink.
+	MethodIssuer   = "issuer"
+	MethodRecovery = "recovery"
 	recoveryLife   = time.Hour
 )
 
@@ -35,13 +36,16 @@ func (p *SignInPolicy) admits(o *Session) bool {
 	if o.Issuer != "" {
 		return p.allows(o.Issuer)
 	}
-	return !p.LocalOff || o.Method == methodRecovery
+	return !p.LocalOff || o.Method == MethodRecovery
 }
 
 // SetSignInPolicy puts a policy in force, at each load of a configuration. Sessions that it does not admit are invalid
 // at once, and removed soon, so that they do not come back with a later policy. Keys that it suspends are refused at
 // once, and their running requests end within expiryLook.
 func (s *Store) SetSignInPolicy(p SignInPolicy) { s.policy.Store(&p) }
+
+// SignInPolicy returns the policy in force.
+func (s *Store) SignInPolicy() SignInPolicy { return *s.policy.Load() }
 
 // applyPolicy writes what the policy changes in the records: if it was loaded without the KV, as soon as that is back.
 func (s *Store) applyPolicy(ctx context.Context) error {
