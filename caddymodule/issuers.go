@@ -173,7 +173,7 @@ func (a *App) startIssuers(st *store.Store) error {
 func hasAdmin(st *store.Store) bool {
 	for _, account := range st.Accounts() {
 		for _, user := range st.Users(account.ID) {
-			byIssuer := func(i store.Identity) bool { return i.Role == store.RoleAdmin }
+			byIssuer := func(i store.UserIdentity) bool { return i.Role == store.RoleAdmin }
 			if user.Role == store.RoleAdmin && slices.ContainsFunc(st.Identities(user.ID), byIssuer) {
 				return true
 			}

@@ -158,11 +158,11 @@ func unlinkIdentity(v *visit) error {
 }
 
 func (v *visit) changeIdentity(
-	notice, issuer, subject string, change func(context.Context, manage.UserIdentity) (manage.User, error),
+	notice, issuer, subject string, change func(context.Context, manage.LinkUser) (manage.User, error),
 ) error {
 	err := v.Manage.Confirmed(v.ctx)
 	if err == nil {
-		_, err = change(v.ctx, manage.UserIdentity{User: v.User.ID, Issuer: issuer, Subject: subject})
+		_, err = change(v.ctx, manage.LinkUser{User: v.User.ID, Issuer: issuer, Subject: subject})
 	}
 	if store.Committed(err) {
 		_, ended := v.Manage.RevokeSessions(v.ctx)

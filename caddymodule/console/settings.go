@@ -27,10 +27,11 @@ type settingsPage struct {
 	Now         time.Time
 	Passkeys    []store.Passkey
 	PasskeyName string // typed before the confirmation
-	Identities  []store.Identity
+	Identities  []store.UserIdentity
 	Issuers     []*oidc.Issuer
 	Sessions    []manage.Session
 	Users       []manage.User
+	NoOwner     []manage.Key // keys that are never suspended, if others are
 	Invitations []manage.Link
 	Tokens      []manage.Token
 	NewToken    tokenForm
@@ -43,7 +44,7 @@ type settingsPage struct {
 // sessionMethods describes the sign-in methods of sessions.
 var sessionMethods = map[string]string{
 	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
-	signin.MethodIssuer: "by issuer", signin.MethodRecovery: "by recovery link",
+	store.MethodIssuer: "with the company’s account", store.MethodRecovery: "by one-time link",
 }
 
 func settingsData(v *visit) any {
@@ -55,6 +56,11 @@ func settingsData(v *visit) any {
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
+		if v.Manage.KeysNeedSignIn() {
+			p.NoOwner = slices.DeleteFunc(load(v, v.Manage.Keys), func(k manage.Key) bool {
+				return k.Owner != "" || k.State != store.KeyValid
+			})
+		}
 	}
 	if webhooks, err := v.Manage.Webhooks(v.ctx); err == nil && v.may("POST /console/settings/webhooks/test") == nil {
 		p.Webhooks, p.MayTest = webhooks, true
@@ -70,6 +76,13 @@ func settingsData(v *visit) any {
 	})
 	return p
 }
+
+// SuspendedSoon reports whether the keys of a user are suspended within a week; SuspendedNow, whether they are.
+func (p *settingsPage) SuspendedSoon(u manage.User) bool {
+	return !u.SuspendedFrom.IsZero() && p.Now.Add(7*24*time.Hour).After(u.SuspendedFrom)
+}
+
+func (p *settingsPage) SuspendedNow(u manage.User) bool { return !p.Now.Before(u.SuspendedFrom) }
 
 func testWebhooks(v *visit) error {
 	tested, err := v.Manage.TestWebhooks(v.ctx)

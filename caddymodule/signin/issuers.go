@@ -123,6 +123,6 @@ func (s *Service) issuerFailure(address string, i *oidc.Issuer, err error) error
 	if f.Counts {
 		s.guard.addressFailed(fair.Parse(address), s.now())
 	}
-	s.logFailure(address, MethodIssuer, i.URL+": "+cmp.Or(f.Cause, f.Error()))
+	s.logFailure(address, store.MethodIssuer, i.URL+": "+cmp.Or(f.Cause, f.Error()))
 	return f
 }

@@ -325,7 +325,7 @@ func (s *Service) HasUsers() bool { return s.store.UserCount() > 0 }
 func (s *Service) Passkeys(userID string) []store.Passkey { return s.store.Passkeys(userID) }
 
 // Identities returns the identities of a user at issuers.
-func (s *Service) Identities(userID string) []store.Identity { return s.store.Identities(userID) }
+func (s *Service) Identities(userID string) []store.UserIdentity { return s.store.Identities(userID) }
 
 // RemovePasskey removes a passkey. Sessions that it started stay valid.
 func (s *Service) RemovePasskey(ctx context.Context, user store.User, id []byte) error {

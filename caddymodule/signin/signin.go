@@ -23,8 +23,6 @@ const (
 	MethodPassword = "password"
 	MethodPasskey  = "passkey"
 	MethodLink     = "link"
-	MethodIssuer   = "issuer"
-	MethodRecovery = "recovery link" // while passwords are off
 )
 
 // Options configure a Service.
@@ -253,6 +251,10 @@ func (s *Service) Token(ctx context.Context, secret string) (store.Token, store.
 		return store.Token{}, store.User{},
 			store.Errorf(ErrToken, "the management token %q expired on %s: create a new one in the console, under Settings",
 				token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
+	case s.store.Suspended(user.ID, s.now()):
+		return store.Token{}, store.User{},
+			store.Errorf(ErrToken, "the management token %q is suspended, because its user has not signed in for too long: it "+
+				"works again when the user signs in to the console with the company's account", token.Name)
 	}
 	s.store.TouchToken(token)
 	return token, user, nil

@@ -13,8 +13,8 @@ import (
 	"github.com/postern-dev/postern/connector/text"
 )
 
-// Identity is an identity at an OpenID Connect issuer with which a user signs in.
-type Identity struct {
+// UserIdentity is an identity at an OpenID Connect issuer with which a user signs in.
+type UserIdentity struct {
 	Issuer  string `json:"issuer"`  // URL
 	Subject string `json:"subject"` // unique at the issuer
 	// Role is what the issuer last gave: "" before the first sign-in, and after a sign-in that was refused.
@@ -75,21 +75,25 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 	if !slices.Contains(Roles(), in.Role) {
 		return Session{}, "", false, Errorf(ErrInvalid, "the issuer has given no role")
 	}
-	r, secret := s.newSession("issuer", in.Address, in.UserAgent, cmp.Or(s.policy.Load().Lifetime, DefaultLifetime))
+	r, secret := s.newSession(MethodIssuer, in.Address, in.UserAgent, cmp.Or(s.policy.Load().Lifetime, DefaultLifetime))
 	if r.Issuer, r.ConfirmedAt = in.Issuer, in.ConfirmedAt; r.ConfirmedAt.After(r.CreatedAt) {
 		r.ConfirmedAt = r.CreatedAt
 	}
+	var u *userRecord
+	var was Role
 	signed, err = update(ctx, s, "signing in", func(t *tx) (Session, error) {
 		p := s.policy.Load()
 		if err := p.checkIdentity(in.Issuer, in.Subject); err != nil {
 			return Session{}, err
 		}
-		u, save := loadIdentity(t, in.Issuer, in.Subject), saveUser
-		if u == nil {
+		save := saveUser
+		if u = loadIdentity(t, in.Issuer, in.Subject); u != nil {
+			was = u.Role
+		} else {
 			if u, err = s.newIssuerUser(t, in); err != nil {
 				return Session{}, err
 			}
-			save = createUser
+			was, save = "", createUser
 			linkIdentity(t, u, in.Issuer, in.Subject)
 		}
 		i := u.identity(in.Issuer, in.Subject)
@@ -100,7 +104,26 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 		keptAdmin = u.followClaims(t, p, in.HasAdmins)
 		return addSession(t, u, r), save(t, u)
 	})
+	if Committed(err) {
+		s.auditClaims(ctx, u, in.Issuer, was, keptAdmin)
+	}
 	return signed, secret, keptAdmin, err
+}
+
+// auditClaims adds an entry to the audit log if the claims of a user have changed the role, or the last admin keeps it.
+func (s *Store) auditClaims(ctx context.Context, u *userRecord, issuer string, was Role, keptAdmin bool) {
+	if was == u.Role && !keptAdmin {
+		return
+	}
+	o := Operation{
+		Kind: "user.claims", Record: u.ID, Name: u.Name, By: issuer, Details: map[string]string{"role": string(u.Role)},
+	}
+	if keptAdmin {
+		o.Details["kept"] = "true"
+	}
+	if err := s.AddOperation(ctx, u.Account, o); err != nil {
+		s.log.Warn("failed to save a change of a role", "user_id", u.ID, "error", err)
+	}
 }
 
 func saveUser(t *tx, r *userRecord) error {
@@ -135,8 +158,8 @@ func loadIdentity(t *tx, issuer, subject string) *userRecord {
 }
 
 // identity returns an identity of the user, nil if the user does not have it.
-func (r *userRecord) identity(issuer, subject string) *Identity {
-	at := slices.IndexFunc(r.Identities, func(i Identity) bool { return i.Issuer == issuer && i.Subject == subject })
+func (r *userRecord) identity(issuer, subject string) *UserIdentity {
+	at := slices.IndexFunc(r.Identities, func(i UserIdentity) bool { return i.Issuer == issuer && i.Subject == subject })
 	if at < 0 {
 		return nil
 	}
@@ -145,7 +168,7 @@ func (r *userRecord) identity(issuer, subject string) *Identity {
 
 // linkIdentity adds an identity to a user. The caller saves the user.
 func linkIdentity(t *tx, u *userRecord, issuer, subject string) {
-	u.Identities, u.SignedInAt = append(u.Identities, Identity{Issuer: issuer, Subject: subject}), t.s.time()
+	u.Identities, u.SignedInAt = append(u.Identities, UserIdentity{Issuer: issuer, Subject: subject}), t.s.time()
 	identityKind.save(t, &identityRecord{Hash: hashIdentity(issuer, subject), Account: u.Account, User: u.ID})
 }
 
@@ -192,22 +215,26 @@ func (r *userRecord) followClaims(t *tx, p *SignInPolicy, hasAdmins bool) (keptA
 // RefuseByIssuer records that an issuer gives a person no role any longer. The role of the user falls to what other
 // issuers give, but the last admin of the account stays one. The sessions that the issuer has begun end.
 func (s *Store) RefuseByIssuer(ctx context.Context, issuer, subject string) error {
-	user, err := update(ctx, s, "refusing the user", func(t *tx) (string, error) {
+	var was Role
+	var keptAdmin bool
+	u, err := update(ctx, s, "refusing the user", func(t *tx) (*userRecord, error) {
 		u := loadIdentity(t, issuer, subject)
 		if u == nil {
-			return "", nil
+			return nil, nil
 		}
+		was, keptAdmin = u.Role, false
 		if i := u.identity(issuer, subject); i.Role != "" {
 			i.Role, i.Groups = "", nil
-			u.followClaims(t, s.policy.Load(), false)
+			keptAdmin = u.followClaims(t, s.policy.Load(), false)
 			userKind.save(t, u)
 		}
-		return u.ID, nil
+		return u, nil
 	})
-	if user == "" || !Committed(err) {
+	if u == nil || !Committed(err) {
 		return err
 	}
-	return cmp.Or(s.endIssuerSessions(ctx, user, issuer), err)
+	s.auditClaims(ctx, u, issuer, was, keptAdmin)
+	return cmp.Or(s.endIssuerSessions(ctx, u.ID, issuer), err)
 }
 
 // endIssuerSessions ends the sessions of a user that an issuer has begun.
@@ -224,7 +251,7 @@ func (s *Store) FindIdentity(issuer, subject string) (User, bool) {
 }
 
 // Identities returns the identities of a user in the order in which they were linked.
-func (s *Store) Identities(userID string) []Identity {
+func (s *Store) Identities(userID string) []UserIdentity {
 	r, _ := userKind.byID(s.view.Load(), userID)
 	return slices.Clone(r.Identities)
 }
@@ -268,13 +295,13 @@ func (s *Store) UnlinkIdentity(ctx context.Context, account, idOrName, issuer, s
 		}
 		p := s.policy.Load()
 		u.Identities = slices.DeleteFunc(u.Identities,
-			func(i Identity) bool { return i.Issuer == issuer && i.Subject == subject })
+			func(i UserIdentity) bool { return i.Issuer == issuer && i.Subject == subject })
 		local := !p.LocalOff && (u.PasswordHash != "" || len(s.Passkeys(u.ID)) > 0)
-		other := slices.ContainsFunc(u.Identities, func(i Identity) bool { return p.allows(i.Issuer) })
+		other := slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return p.allows(i.Issuer) })
 		if !local && !other && p.allows(issuer) {
 			return User{}, Errorf(ErrConflict, "the user could no longer sign in: link another identity first")
 		}
-		if slices.ContainsFunc(u.Identities, func(i Identity) bool { return i.Role != "" }) {
+		if slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return i.Role != "" }) {
 			u.followClaims(t, p, false)
 		}
 		identityKind.remove(t, "", hashIdentity(issuer, subject))

@@ -236,7 +236,7 @@ func (s *Store) SignInByLink(ctx context.Context, secret, address, userAgent str
 		return Session{}, "", Errorf(ErrConflict, "signing in by password is off, so this link cannot be used: sign in with "+
 			"the company's account, or ask the operator of the gateway for a link")
 	}
-	r, cookie := s.newSession(methodRecovery, address, userAgent, recoveryLife)
+	r, cookie := s.newSession(MethodRecovery, address, userAgent, recoveryLife)
 	session, err := update(ctx, s, "using the link", func(t *tx) (Session, error) {
 		if linkKind.load(t, known.Account, known.ID) == nil {
 			return Session{}, errNoLink

@@ -22,8 +22,9 @@ const (
 	DefaultLifetime = 12 * time.Hour
 	// policyInterval is how often the store looks for a policy that is not yet applied to the records.
 	policyInterval = 5 * time.Second
-	// methodRecovery is the method of sessions by SignInByLink, and recoveryLife their life.
-	methodRecovery = "recovery link"
+	// MethodIssuer is the method of sessions by SignInByIssuer, and MethodRecovery of those by SignInByLink.
+	MethodIssuer   = "issuer"
+	MethodRecovery = "recovery"
 	recoveryLife   = time.Hour
 )
 
@@ -35,7 +36,7 @@ func (p *SignInPolicy) admits(o *Session) bool {
 	if o.Issuer != "" {
 		return p.allows(o.Issuer)
 	}
-	return !p.LocalOff || o.Method == methodRecovery
+	return !p.LocalOff || o.Method == MethodRecovery
 }
 
 // SetSignInPolicy puts a policy in force, at each load of a configuration. Sessions that it does not admit are invalid

@@ -23,7 +23,7 @@ type userRecord struct {
 	// Epoch counts password changes. Sessions of an earlier epoch are invalid.
 	Epoch int64 `json:"epoch,omitempty"`
 
-	Identities []Identity `json:"identities,omitempty"`
+	Identities []UserIdentity `json:"identities,omitempty"`
 	// SignedInAt is when the user last signed in by an issuer, or was linked to an identity; zero: never.
 	SignedInAt time.Time `json:"signed_in_at,omitzero"`
 }
