@@ -98,7 +98,8 @@ func (a *App) provisionSignIn(s *SignIn) error {
 	}
 	a.signIn = s
 	policy := store.SignInPolicy{
-		LocalOff: s.Local == "off", KeysNeed: max(0, time.Duration(s.KeysNeedSignIn)), Lifetime: time.Duration(s.SessionLifetime),
+		LocalOff: s.Local == "off", Lifetime: time.Duration(s.SessionLifetime),
+		KeysNeed: max(0, time.Duration(s.KeysNeedSignIn)),
 	}
 	switch {
 	case s.Local != "" && s.Local != "on" && s.Local != "off":
@@ -146,7 +147,7 @@ func (a *App) startIssuers(st *store.Store) error {
 	}
 	base := strings.TrimSuffix(cmp.Or(a.signIn.RedirectURL, a.addresses.sites().console.url), "/")
 	u, err := url.Parse(base)
-	if len(a.issuers) > 0 && (err != nil || u.Host == "" || base != u.Scheme+"://"+u.Host) {
+	if len(a.issuers) > 0 && (err != nil || u.Host == "" || base != "https://"+u.Host && base != "http://"+u.Host) {
 		return fmt.Errorf("the address to which issuers send people back is not known, or %q is not one: "+
 			"set `redirect_url https://gw.example.com` in `model_console`", base)
 	}

@@ -115,7 +115,7 @@ func redeemLink(t *tab) action {
 		if store.Committed(err) {
 			v.startSession(signed, secure(v.r))
 			if err != nil {
-				v.leaveNotice(withPending("You are signed in.", err))
+				v.leaveNotice(withPending("The new password is set.", err))
 			}
 			return v.redirect("/console/")
 		}

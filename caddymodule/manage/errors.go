@@ -43,7 +43,9 @@ var statuses = []struct {
 	{http.StatusMethodNotAllowed, []error{errMethod}},
 	{http.StatusUnsupportedMediaType, []error{errMediaType}},
 	{http.StatusRequestEntityTooLarge, []error{errTooLarge}},
-	{http.StatusBadRequest, []error{store.ErrInvalid, signin.ErrPassword, signin.ErrPasskey, signin.ErrLink, oidc.ErrAttempt}},
+	{http.StatusBadRequest, []error{
+		store.ErrInvalid, signin.ErrPassword, signin.ErrPasskey, signin.ErrLink, oidc.ErrAttempt,
+	}},
 	{http.StatusForbidden, []error{
 		ErrForbidden, ErrUnconfirmed, signin.ErrCredentials, oidc.ErrRefused, oidc.ErrNoRole, oidc.ErrClaims,
 	}},

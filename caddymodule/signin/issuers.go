@@ -53,7 +53,8 @@ type Answered struct {
 // link. all are the issuers of the configuration, and current is the session of the browser. It returns an
 // *[oidc.Failure], ErrBusy, a *ThrottledError, or an error of the store.
 func (s *Service) FinishIssuer(
-	ctx context.Context, i *oidc.Issuer, all []*oidc.Issuer, a Attempt, current store.Session, sealed string, query url.Values,
+	ctx context.Context, i *oidc.Issuer, all []*oidc.Issuer, a Attempt, current store.Session, sealed string,
+	query url.Values,
 ) (Answered, error) {
 	client := fair.Parse(a.Address)
 	if err := s.guard.checkAddress(client, s.now()); err != nil {
