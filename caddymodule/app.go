@@ -26,6 +26,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/metrics"
 	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/connector/version"
 )
 
@@ -73,6 +74,8 @@ type App struct {
 	releases     []func() error // of the store and the listener
 	gateway      *gateway.Gateway
 	server       *serve.Server // of the three handlers
+	signIn       *SignIn       // nil without a console
+	issuers      []*oidc.Issuer
 	events       *caddyevents.App
 	sitesChecked bool            // the sites have been checked
 	life         context.Context // canceled when the configuration stops
@@ -281,6 +284,13 @@ func (a *App) Emit(e events.Event) {
 func (a *App) Start() error {
 	for _, warning := range a.addresses.sites().warnings {
 		a.logger.Warn(warning)
+	}
+	open, err := a.store.Get(a.gateway)
+	if err != nil {
+		return err
+	}
+	if err := a.startIssuers(open.Store); err != nil {
+		return err
 	}
 	return a.gateway.Start(a.ctx)
 }

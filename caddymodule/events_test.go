@@ -32,7 +32,7 @@ func (c newConfiguration) Handle(context.Context, caddy.Event) error {
 func TestConfigurationsEnterWhenStarted(t *testing.T) {
 	file := gatewayFile(freeUDP(t), "localhost:7443", filepath.Join(t.TempDir(), "gateway.db"))
 	app, other := provision(t, file), provision(t, file)
-	open, err := other.store.Get() // stays open until the test ends
+	open, err := other.store.Get(other.gateway) // stays open until the test ends
 	must(t, err)
 	emitter := make(chan string, 1)
 	open.Events.Push(formerConfiguration(emitter))

@@ -14,7 +14,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/console"
 	"github.com/postern-dev/postern/caddymodule/gateway"
-	"github.com/postern-dev/postern/caddymodule/options"
 	"github.com/postern-dev/postern/caddymodule/serve"
 )
 
@@ -23,7 +22,7 @@ import (
 // identifies clients by Caddy's client IP: behind another proxy, add
 // that proxy to the server's trusted_proxies.
 type Console struct {
-	options.None
+	SignIn
 	app     *App
 	access  accessLog
 	mu      sync.Mutex
@@ -43,13 +42,14 @@ func (c *Console) Provision(ctx caddy.Context) error {
 		return err
 	}
 	c.app, app.gateway.Console = app, true
-	return nil
+	return app.provisionSignIn(&c.SignIn)
 }
 
 // parseModelConsole reads the directive of the console:
 //
-//	model_console [<matcher>]
+//	model_console [<matcher>] { … }
 //
+// See SignIn for its options.
 // It serves matching requests for /console and the paths below it, and for / unless
 // a later handler answers them.
 func parseModelConsole(h httpcaddyfile.Helper) ([]httpcaddyfile.ConfigValue, error) {
@@ -134,13 +134,13 @@ func (c *Console) get() (*console.Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	open, err := c.app.store.Get()
+	open, err := c.app.store.Get(c.app.gateway)
 	if err != nil {
 		return nil, err
 	}
 	c.handler = console.New(console.Options{
 		Manage: service, SignIn: open.SignIn, ClientIP: clientIP, Changes: c.app.gateway.Changes,
-		Logger: c.app.logger, Now: time.Now,
+		Logger: c.app.logger, Now: time.Now, Issuers: c.app.issuers,
 	})
 	return c.handler, nil
 }

@@ -174,7 +174,7 @@ func TestNoWelcome(t *testing.T) {
 			app := provision(t, file)
 			app.store.Messages = &output
 			atOnce(app.store)
-			open, err := app.store.Get()
+			open, err := app.store.Get(app.gateway)
 			must(t, err)
 			if name == "a user" {
 				must(t, errOf(open.Store.CreateUser(t.Context(), "default", "anna", "$argon2id$none", store.RoleAdmin)))

@@ -50,6 +50,7 @@ var budgets = []struct {
 	{"caddymodule/scripted", 480, "a built-in model server"},
 	{"caddymodule/serve", 4637, "the path of a request"},
 	{"caddymodule/signin", 1360, "users, sessions, passkeys"},
+	{"caddymodule/signin/oidc", 970, "signing in at OpenID Connect issuers"},
 	{"caddymodule/store", 8494, "records, and their view in memory"},
 	{"caddymodule/subscribe", 50, "lists of callbacks"},
 	{"caddymodule/tunnel", 2741, "the gateway's end of tunnels"},

@@ -25,6 +25,7 @@ var unguarded = map[string][]string{
 		"caddymodule/observed/measuring.go measureIdle",
 		"caddymodule/serve/answer.go open",
 		"caddymodule/serve/completions.go newCompletions",
+		"caddymodule/signin/oidc/provider.go Start",
 		"caddymodule/store/cluster.go Refresh",
 		"caddymodule/store/store.go New",
 		"caddymodule/tunnel/members.go MembersChanged",

@@ -58,7 +58,11 @@ var importRules = []struct{ packages, mayImport, why string }{
 		"the store contains records and scopes; it does not depend on how they are requested",
 	},
 	{
-		"caddymodule/signin", "caddymodule/fair caddymodule/store connector/logs" + helpers,
+		"caddymodule/signin/oidc", "caddymodule/store" + helpers,
+		"an issuer gives a person and a role; sessions and pages are not its concern",
+	},
+	{
+		"caddymodule/signin", "caddymodule/fair caddymodule/signin/oidc caddymodule/store connector/logs" + helpers,
 		"users need only records; they depend on neither tunnels and pages nor usage",
 	},
 	{

@@ -236,6 +236,22 @@ var commandTests = []struct {
 		"user_set", "user set anna --role viewer",
 		ok("PATCH /model_gateway/users/anna", strings.Replace(userJSON, `"admin"`, `"viewer"`, 1)),
 	},
+	{
+		"user_list_issuers", "user list",
+		ok("GET /model_gateway/users", "["+userJSON+","+strings.TrimSuffix(userJSON, "}")+`,"suspended_from":`+
+			`"2026-05-05T12:00:00Z","identities":[{"issuer":"https://id.example.com","subject":"1",`+
+			`"signed_in_at":"2026-05-01T12:00:00Z"},{"issuer":"https://id.example.org","subject":"2"}]},`+
+			strings.TrimSuffix(userJSON, "}")+`,"suspended_from":"2026-05-01T12:00:00Z"}]`),
+	},
+	{
+		"user_link", "user link anna --issuer https://id.example.com --subject 7c0e9d1b",
+		ok("POST /model_gateway/users/anna/link", userJSON),
+	},
+	{"user_link_nothing", "user link anna", nil},
+	{
+		"user_unlink", "user unlink anna --issuer https://id.example.com --subject 7c0e9d1b",
+		ok("POST /model_gateway/users/anna/unlink", userJSON),
+	},
 	{"user_set_nothing", "user set anna", nil},
 	{"user_remove", "user remove anna", ok("DELETE /model_gateway/users/anna", userJSON)},
 	{

@@ -211,6 +211,8 @@ func keyState(in *invocation, k manage.Key) string {
 		return "disabled " + in.env.ago(k.DisabledAt)
 	case store.KeyExpired:
 		return "expired"
+	case store.KeySuspended:
+		return "suspended " + in.env.ago(&k.SuspendedFrom)
 	}
 	return "active"
 }

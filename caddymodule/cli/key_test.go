@@ -48,6 +48,11 @@ var keyTests = []struct {
 		"key_list_priority", "key list",
 		ok("GET /model_gateway/keys", "["+keyJSON+","+strings.Replace(keyJSON, "}", `,"priority":"low"}`, 1)+"]"),
 	},
+	{
+		"key_list_suspended", "key list",
+		ok("GET /model_gateway/keys", "["+strings.Replace(strings.Replace(keyJSON, "}",
+			`,"suspended_from":"2026-05-01T12:00:00Z"}`, 1), `"state":"valid"`, `"state":"suspended"`, 1)+"]"),
+	},
 	{"key_list_sorted", "key list --sort expires", ok("GET /model_gateway/keys", "["+revokedKeyJSON+","+
 		strings.Replace(keyJSON, "}", `,"limits":{"requests_per_minute":60,"tokens_per_day":2000000}}`, 1)+"]")},
 	{"key_list_sorted_used", "key list --sort used", ok("GET /model_gateway/keys", "["+revokedKeyJSON+","+keyJSON+"]")},

@@ -182,7 +182,7 @@ var tones = map[string]tty.Tone{
 	"ok": tty.Good, "degraded": tty.Warning, "cuts": tty.Warning, "pending": tty.Warning, "pending,": tty.Warning,
 	"disabled": tty.Warning, "draining": tty.Warning, "may": tty.Warning, "offline": tty.Bad, "failed": tty.Bad,
 	"upstream": tty.Bad, "model": tty.Bad, "hanging": tty.Bad, "lost": tty.Bad, "revoked": tty.Bad, "expired": tty.Bad,
-	"denied": tty.Bad,
+	"denied": tty.Bad, "suspended": tty.Bad,
 }
 
 type unit struct {

@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -29,7 +32,8 @@ characters.`,
 	}, {
 		use: "list", operation: "GET /users", example: "  caddy gateway user list",
 		print: list[manage.User]{
-			columns: "ID, NAME, ROLE, ACCOUNT, PASSKEYS, CREATED",
+			columns: "ID, NAME, ROLE, ACCOUNT, PASSKEYS, SIGNED IN BY, CREATED",
+			cells:   cells[manage.User]{"SIGNED IN BY": signedInBy},
 			empty: "No users yet. `caddy gateway setup-link` prints a link for the first, `caddy gateway user add NAME` " +
 				"adds one.",
 		}.print,
@@ -44,6 +48,24 @@ changes nothing.`,
 		example: `  caddy gateway user set anna --role viewer`,
 		print: show(func(in *invocation, u manage.User) {
 			in.printf("User %q (%s) has the role %s now.\n", u.Name, u.ID, string(u.Role))
+		}),
+	}, {
+		use: "link ID_OR_NAME --issuer URL --subject SUB", operation: "POST /users/{id}/link",
+		long: `Lets a person at an OpenID Connect issuer of the configuration sign in as a user, whose
+keys, role and name stay. It is needed if the subjects have changed, because of a new
+issuer or a new client. The person then has no user of their own.`,
+		example: `  caddy gateway user link anna --issuer https://id.example.com --subject 7c0e9d1b`,
+		print: show(func(in *invocation, u manage.User) {
+			in.printf("User %q (%s) signs in by %s.\n", u.Name, u.ID, in.text("issuer"))
+		}),
+	}, {
+		use: "unlink ID_OR_NAME --issuer URL --subject SUB", operation: "POST /users/{id}/unlink",
+		long: `Takes an identity at an issuer from a user, and ends the sessions that this issuer has
+begun. The last way to sign in cannot be unlinked. The subjects are in the list of
+users with --json.`,
+		example: `  caddy gateway user unlink anna --issuer https://id.example.com --subject 7c0e9d1b`,
+		print: show(func(in *invocation, u manage.User) {
+			in.printf("User %q (%s) no longer signs in with this identity.\n", u.Name, u.ID)
 		}),
 	}, {
 		use: "remove ID_OR_NAME [--keys revoke|keep|give=NAME]", operation: "DELETE /users/{id}",
@@ -67,6 +89,21 @@ user's passkeys, and to revoke management tokens and invitations.`,
 		example: `  caddy gateway user recovery-link anna`,
 		print:   printLink("Send this link to the user. It sets a new password, works once, and expires"),
 	}},
+}
+
+// signedInBy lists the issuers of a user with the last sign-ins, and the end of the user's keys.
+func signedInBy(in *invocation, u manage.User) string {
+	var all []string
+	for _, i := range u.Identities {
+		all = append(all, strings.TrimPrefix(i.Issuer, "https://")+" "+in.env.ago(&i.SignedInAt))
+	}
+	switch {
+	case in.env.now().Before(u.SuspendedFrom):
+		all = append(all, "keys suspended "+in.env.until(u.SuspendedFrom))
+	case !u.SuspendedFrom.IsZero():
+		all = append(all, "keys suspended "+in.env.ago(&u.SuspendedFrom))
+	}
+	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 var setupLinkCommand = command{

@@ -21,12 +21,13 @@ import (
 	"github.com/postern-dev/postern/caddymodule/downloads"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/logs"
 	"github.com/postern-dev/postern/docs"
 )
 
-// Options configures a [Console]. All are required.
+// Options configures a [Console]. All but Issuers are required.
 type Options struct {
 	Manage *manage.Service
 	SignIn *signin.Service
@@ -36,6 +37,7 @@ type Options struct {
 	// Changes calls f whenever a record or a tunnel of an account may have changed,
 	// until stop is called.
 	Changes func(account string, f func()) (stop func())
+	Issuers []*oidc.Issuer
 	Logger  *slog.Logger
 	Now     func() time.Time
 }

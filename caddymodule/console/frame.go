@@ -18,6 +18,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/dialect"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/program"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -90,6 +91,7 @@ func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *
 		"request": dialect.RequestLine,
 		"future":  future,
 		"method":  func(name string) string { return sessionMethods[name] },
+		"issuer":  issuerPath,
 		"program": func() string { return program.Name },
 		"manual":  func() string { return program.Manual },
 		"kinds":   func() []store.ModelKind { return store.ModelKinds },
@@ -272,10 +274,12 @@ var failTitles = map[int]string{
 	http.StatusServiceUnavailable:    "Unavailable",
 }
 
-// failPage renders an error page. Conflicts have the kind of the error as their title, such as "Limit reached".
+// failPage renders an error page. Conflicts and failures at issuers have the kind of the error as their title, such as
+// "Limit reached".
 func (v *visit) failPage(status int, text string, err error) {
 	title := cmp.Or(failTitles[status], "Something went wrong")
-	for ; err != nil && status == http.StatusConflict; err = errors.Unwrap(err) {
+	_, atIssuer := errors.AsType[*oidc.Failure](err)
+	for ; err != nil && (status == http.StatusConflict || atIssuer); err = errors.Unwrap(err) {
 		title = strings.TrimSuffix(sentence(err.Error()), ".")
 	}
 	t := &tab{name: "error", title: title}

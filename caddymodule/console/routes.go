@@ -137,6 +137,8 @@ var routes = []route{
 	do("POST /console/settings/password", ownThings, changePassword, settingsTab),
 	do("POST /console/settings/passkeys/begin", ownThings, beginPasskey, nil),
 	do("POST /console/settings/passkeys", ownThings, addPasskey, nil),
+	do("POST /console/settings/identities", ownThings, linkIdentity, settingsTab),
+	do("POST /console/settings/identities/unlink", ownThings, unlinkIdentity, settingsTab),
 	page(removePasskeyTab, ownThings),
 	do("POST /console/settings/passkeys/{id}/remove", ownThings, removePasskey, settingsTab),
 	change("POST /console/settings/sessions/end-others", ownThings, func(v *visit) (any, error) {
@@ -167,12 +169,15 @@ var openActions = map[string]action{
 	"POST /console/sign-in/passkey/begin": beginSignInByPasskey,
 	"POST /console/sign-in/passkey":       signInByPasskey,
 	"POST /console/sign-out":              signOut,
+	"GET /console/sign-in/oidc/{issuer}":  startIssuer,
 	"GET /console/setup":                  linkPage(setupTab),
 	"POST /console/setup":                 redeemLink(setupTab),
 	"GET /console/join":                   linkPage(joinTab),
 	"POST /console/join":                  redeemLink(joinTab),
 	"GET /console/recover":                linkPage(recoverTab),
 	"POST /console/recover":               redeemLink(recoverTab),
+
+	"GET /console/sign-in/oidc/{issuer}" + callbackPath: finishIssuer,
 
 	"GET /console/connect": connectTab.open,
 

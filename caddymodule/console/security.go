@@ -179,15 +179,15 @@ func (v *visit) setSession(session store.Session) {
 }
 
 // startSession sets the cookie of a new session. An earlier session of the browser, of any
-// user, ends.
-func (v *visit) startSession(s signin.Signed) {
+// user, ends. overTLS means that the browser uses TLS.
+func (v *visit) startSession(s signin.Signed, overTLS bool) {
 	if v.signedIn() {
 		if err := v.SignIn.SignOut(v.ctx, v.Session); !store.Committed(err) {
 			v.Logger.Error("failed to end the former session", "session_id", v.Session.ID, "error", err)
 		}
 	}
 	cookie := newCookie(v.r, sessionCookie, s.Secret)
-	cookie.Expires = s.Session.ExpiresAt
+	cookie.Expires, cookie.Secure = s.Session.ExpiresAt, overTLS || cookie.Secure
 	http.SetCookie(v.w, cookie)
 }
 

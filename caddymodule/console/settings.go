@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -26,8 +27,11 @@ type settingsPage struct {
 	Now         time.Time
 	Passkeys    []store.Passkey
 	PasskeyName string // typed before the confirmation
+	Identities  []store.UserIdentity
+	Issuers     []*oidc.Issuer
 	Sessions    []manage.Session
 	Users       []manage.User
+	NoOwner     []manage.Key // keys that are never suspended, if others are
 	Invitations []manage.Link
 	Tokens      []manage.Token
 	NewToken    tokenForm
@@ -40,16 +44,23 @@ type settingsPage struct {
 // sessionMethods describes the sign-in methods of sessions.
 var sessionMethods = map[string]string{
 	signin.MethodPassword: "by password", signin.MethodPasskey: "by passkey", signin.MethodLink: "by one-time link",
+	store.MethodIssuer: "with the company’s account", store.MethodRecovery: "by one-time link",
 }
 
 func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
+		Identities: v.SignIn.Identities(v.User.ID), Issuers: v.Issuers,
 		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
 		API: v.endpoint().URL + "/console/api", Limits: newAccountForm(v),
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
+		if v.Manage.KeysNeedSignIn() {
+			p.NoOwner = slices.DeleteFunc(load(v, v.Manage.Keys), func(k manage.Key) bool {
+				return k.Owner != "" || k.State != store.KeyValid
+			})
+		}
 	}
 	if webhooks, err := v.Manage.Webhooks(v.ctx); err == nil && v.may("POST /console/settings/webhooks/test") == nil {
 		p.Webhooks, p.MayTest = webhooks, true
@@ -65,6 +76,13 @@ func settingsData(v *visit) any {
 	})
 	return p
 }
+
+// SuspendedSoon reports whether the keys of a user are suspended within a week; SuspendedNow, whether they are.
+func (p *settingsPage) SuspendedSoon(u manage.User) bool {
+	return !u.SuspendedFrom.IsZero() && p.Now.Add(7*24*time.Hour).After(u.SuspendedFrom)
+}
+
+func (p *settingsPage) SuspendedNow(u manage.User) bool { return !p.Now.Before(u.SuspendedFrom) }
 
 func testWebhooks(v *visit) error {
 	tested, err := v.Manage.TestWebhooks(v.ctx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -23,16 +24,27 @@ func signInPage(v *visit) error {
 	switch {
 	case v.signedIn():
 		return v.redirect(localPath(v.r.FormValue("next")))
-	case !v.SignIn.HasUsers():
+	case !v.SignIn.HasUsers() && len(v.Issuers) == 0:
 		return v.redirect(setupTab.url())
 	}
 	return v.showSignIn(http.StatusOK, "")
 }
 
+// signInData is the data of the sign-in page.
+type signInData struct {
+	Name, Host, Next string
+	Issuers          []*oidc.Issuer
+	Local            bool         // by password and passkey
+	Left             *oidc.Issuer // that of the session which has just ended, if the person can sign out there, too
+}
+
 func (v *visit) showSignIn(status int, fault string) error {
-	data := map[string]string{"Name": v.typed("name"), "Host": v.r.Host}
+	data := signInData{Name: v.typed("name"), Host: v.r.Host, Issuers: v.Issuers, Local: v.SignIn.Local() == nil}
 	if next := localPath(v.r.FormValue("next")); next != "/console/" {
-		data["Next"] = next
+		data.Next = next
+	}
+	if i := v.issuer(v.r.FormValue("left")); i != nil && i.SignOutURL() != "" {
+		data.Left = i
 	}
 	return v.showFault(signInTab, status, data, fault)
 }
@@ -50,7 +62,7 @@ func signInByPassword(v *visit) error {
 	if err != nil {
 		return v.showSignIn(v.explain(err))
 	}
-	v.startSession(signed)
+	v.startSession(signed, secure(v.r))
 	return v.redirect(localPath(v.typed("next")))
 }
 
@@ -62,7 +74,11 @@ func signOut(v *visit) error {
 		}
 	}
 	v.dropCookie(sessionCookie)
-	return v.done(signInTab.url(), "You are signed out.", err)
+	to := signInTab.url()
+	if i := v.issuer(v.Session.Issuer); i != nil {
+		to += "?" + url.Values{"left": {i.Name}}.Encode()
+	}
+	return v.done(to, "You are signed out.", err)
 }
 
 // The pages of one-time links. The secret is in the fragment of the URL, which browsers
@@ -77,6 +93,7 @@ type linkData struct {
 	Title, Path string // of the tab
 	Name, Link  string
 	End         store.Ending
+	Local       bool // a link sets a password; without it, a link only signs in
 }
 
 func linkPage(t *tab) action {
@@ -85,7 +102,8 @@ func linkPage(t *tab) action {
 			v.leaveNotice("This gateway has users already. Sign in, or ask one of them to invite you.")
 			return v.redirect(signInTab.url())
 		}
-		return v.show(t, linkData{Title: t.title, Path: t.path, End: store.Ending{Passkeys: true, Tokens: true}}, nil)
+		return v.show(t, linkData{Title: t.title, Path: t.path, End: store.Ending{Passkeys: true, Tokens: true},
+			Local: v.SignIn.Local() == nil}, nil)
 	}
 }
 
@@ -96,7 +114,7 @@ func redeemLink(t *tab) action {
 		secret := linkSecret(v.typed("link"))
 		signed, err := v.SignIn.Redeem(v.ctx, attempt, secret)
 		if store.Committed(err) {
-			v.startSession(signed)
+			v.startSession(signed, secure(v.r))
 			if err != nil {
 				v.leaveNotice(withPending("The new password is set.", err))
 			}
@@ -107,7 +125,7 @@ func redeemLink(t *tab) action {
 			secret = "" // a second attempt would fail, too
 		}
 		return v.showFault(t, status,
-			linkData{Title: t.title, Path: t.path, Name: v.typed("name"), Link: secret, End: attempt.End}, text)
+			linkData{t.title, t.path, v.typed("name"), secret, attempt.End, v.SignIn.Local() == nil}, text)
 	}
 }
 
@@ -185,7 +203,7 @@ func signInByPasskey(v *visit) error {
 	if err != nil {
 		return err
 	}
-	v.startSession(signed)
+	v.startSession(signed, secure(v.r))
 	return v.sendLocation(localPath(answer.Next))
 }
 
@@ -198,6 +216,9 @@ type confirmSessionPage struct {
 	Action  string
 	Fields  url.Values
 	Passkey bool // the user has one
+	Local   bool // by password
+	Issuers []*oidc.Issuer
+	Next    string // after a confirmation by an issuer
 }
 
 var confirmSessionTab = &tab{name: "confirm-session", title: "Confirm that it is you"}
@@ -235,7 +256,16 @@ func (v *visit) act(do action) error {
 func (v *visit) askToConfirm(status int, fault string) error {
 	p := confirmSessionPage{
 		Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form),
-		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0,
+		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0, Local: v.SignIn.Local() == nil,
+		Next: localPath(v.r.FormValue("next")),
+	}
+	if from, err := url.Parse(v.r.Referer()); err == nil && !v.r.Form.Has("next") {
+		p.Next = localPath(from.RequestURI())
+	}
+	for _, identity := range v.SignIn.Identities(v.User.ID) {
+		if i := v.issuer(identity.Issuer); i != nil && i.Confirms() {
+			p.Issuers = append(p.Issuers, i)
+		}
 	}
 	delete(p.Fields, confirmField)
 	return v.showFault(confirmSessionTab, status, p, fault)

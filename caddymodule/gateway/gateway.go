@@ -28,7 +28,8 @@ type Configuration struct {
 	Build      manage.Build
 	Connectors *downloads.Folder // archives of connectors
 	Webhooks   func() []manage.Webhook
-	Console    bool       // a site serves the console
+	Console    bool // a site serves the console
+	SignIn     store.SignInPolicy
 	Program    string     // command that starts this program
 	Ask        manage.Ask // sends requests of the console to models
 	Logger     *slog.Logger
@@ -61,7 +62,7 @@ type Gateway struct {
 // Start opens the store and the listener, unless an earlier configuration has
 // opened them, and activates this configuration. After an error it is not active.
 func (g *Gateway) Start(ctx context.Context) error {
-	s, err := g.Store.Get()
+	s, err := g.Store.Get(g)
 	if err != nil {
 		return err
 	}
@@ -93,7 +94,7 @@ func (g *Gateway) Stop() {
 
 // Backend returns the backend that serves requests.
 func (g *Gateway) Backend() (*serve.Backend, error) {
-	s, err := g.Store.Get()
+	s, err := g.Store.Get(g)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ func (g *Gateway) Manage() (*manage.Service, error) {
 	if g.service != nil {
 		return g.service, nil
 	}
-	s, err := g.Store.Get()
+	s, err := g.Store.Get(g)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +199,7 @@ func (g *Gateway) Changes(account string, f func()) (stop func()) {
 // link itself is printed only on a terminal: journals and container logs may be
 // read by others.
 func (g *Gateway) welcome(ctx context.Context, s *Services) {
-	if s.Store.UserCount() > 0 || g.Store.Welcomed.Swap(true) {
+	if s.Store.UserCount() > 0 || g.SignIn.LocalOff || g.Store.Welcomed.Swap(true) {
 		return
 	}
 	if !g.Store.Terminal {

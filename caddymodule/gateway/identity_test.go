@@ -18,7 +18,7 @@ func TestReplaceIdentity(t *testing.T) {
 	start := func() (stop func()) {
 		handle := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
 		var err error
-		if s, err = handle.Get(); err != nil {
+		if s, err = handle.Get(new(Gateway)); err != nil {
 			t.Fatal(err)
 		}
 		listener = new(Listener)

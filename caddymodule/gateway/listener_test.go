@@ -22,7 +22,7 @@ func TestListenerKeepsItsIdentity(t *testing.T) {
 	}
 	open := func(name string) *Services {
 		handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), name)}, slog.New(slog.DiscardHandler), Counters{})
-		st, err := handle.Get()
+		st, err := handle.Get(new(Gateway))
 		must(t, err)
 		t.Cleanup(func() { _ = handle.Destruct() })
 		return st

@@ -124,9 +124,9 @@ func (s *Store) Options() string { return s.config.Options }
 // Opened returns the store and its services if the store is open, nil otherwise.
 func (s *Store) Opened() *Services { return s.open.Load() }
 
-// Get returns the store and its services, opening the store if necessary. After a
-// failure, the next call tries again.
-func (s *Store) Get() (*Services, error) {
+// Get returns the store and its services, opening the store for a configuration if necessary: a request may
+// come before its Start. After a failure, the next call tries again.
+func (s *Store) Get(g *Gateway) (*Services, error) {
 	if services := s.open.Load(); services != nil {
 		return services, nil
 	}
@@ -142,6 +142,7 @@ func (s *Store) Get() (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
+	st.SetSignInPolicy(g.SignIn)
 	services, err := s.newServices(st, cluster)
 	if err != nil {
 		return nil, errors.Join(err, leave(cluster), st.Close())
@@ -155,6 +156,7 @@ func (s *Store) applySettings(open *Services) {
 	if g, ok := s.configurations.Newest(); ok {
 		open.Memory.Resize(g.MaxMemory)
 		open.Turns.SetSwapAfter(g.SwapAfter)
+		open.Store.SetSignInPolicy(g.SignIn)
 	}
 }
 

@@ -29,11 +29,11 @@ func must(t testing.TB, err error) {
 func TestStoreStaysClosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "gateway.db")
 	handle := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
-	before, err := handle.Get()
+	before, err := handle.Get(new(Gateway))
 	must(t, err)
 	must(t, handle.Destruct())
 
-	after, err := handle.Get()
+	after, err := handle.Get(new(Gateway))
 	if err != nil || after != before {
 		t.Errorf("after Destruct: %p, %v; want the closed store %p, for its last view", after, err, before)
 	}
@@ -41,7 +41,7 @@ func TestStoreStaysClosed(t *testing.T) {
 		t.Error("the closed store has lost its view")
 	}
 	next := NewStore(StoreConfig{Path: path}, slog.New(slog.DiscardHandler), Counters{})
-	if _, err := next.Get(); err != nil {
+	if _, err := next.Get(new(Gateway)); err != nil {
 		t.Fatalf("the next configuration: %v", err)
 	}
 	must(t, next.Destruct())
@@ -51,7 +51,7 @@ func TestStoreNeverOpened(t *testing.T) {
 	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
 		Counters{})
 	must(t, handle.Destruct())
-	if _, err := handle.Get(); !errors.Is(err, errStoreClosed) {
+	if _, err := handle.Get(new(Gateway)); !errors.Is(err, errStoreClosed) {
 		t.Errorf("get = %v, want errStoreClosed", err)
 	}
 }
@@ -70,7 +70,7 @@ func TestDefaultMaxMemory(t *testing.T) {
 func TestObservedEvents(t *testing.T) {
 	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
 		Counters{})
-	services, err := handle.Get()
+	services, err := handle.Get(new(Gateway))
 	must(t, err)
 	defer func() { _ = handle.Destruct() }()
 	emitted := make(emitter, 1)

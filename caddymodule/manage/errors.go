@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/postern-dev/postern/caddymodule/signin"
+	"github.com/postern-dev/postern/caddymodule/signin/oidc"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -42,15 +43,21 @@ var statuses = []struct {
 	{http.StatusMethodNotAllowed, []error{errMethod}},
 	{http.StatusUnsupportedMediaType, []error{errMediaType}},
 	{http.StatusRequestEntityTooLarge, []error{errTooLarge}},
-	{http.StatusBadRequest, []error{store.ErrInvalid, signin.ErrPassword, signin.ErrPasskey, signin.ErrLink}},
-	{http.StatusForbidden, []error{ErrForbidden, ErrUnconfirmed, signin.ErrCredentials}},
+	{http.StatusBadRequest, []error{
+		store.ErrInvalid, signin.ErrPassword, signin.ErrPasskey, signin.ErrLink, oidc.ErrAttempt,
+	}},
+	{http.StatusForbidden, []error{
+		ErrForbidden, ErrUnconfirmed, signin.ErrCredentials, oidc.ErrRefused, oidc.ErrNoRole, oidc.ErrClaims,
+	}},
 	{http.StatusNotFound, []error{store.ErrNotFound}},
 	{http.StatusConflict, []error{
 		store.ErrExists, store.ErrConflict, store.ErrInUse, store.ErrLimit, store.ErrExpired, store.ErrUsed, store.ErrDenied,
 		ErrNotReady,
 	}},
 	{http.StatusTooManyRequests, []error{ErrTooManyWrites}},
-	{http.StatusServiceUnavailable, []error{store.ErrLocked, store.ErrUnavailable, signin.ErrBusy}},
+	{http.StatusServiceUnavailable, []error{
+		store.ErrLocked, store.ErrUnavailable, signin.ErrBusy, oidc.ErrDown, oidc.ErrInvalid, oidc.ErrClock,
+	}},
 }
 
 // StatusOf maps an operation's error to its HTTP status. Other errors are internal.

@@ -14,7 +14,7 @@ import (
 // Key is a listed key.
 type Key struct {
 	store.Key
-	// State is valid, disabled, expired or revoked.
+	// State is valid, disabled, expired, suspended or revoked.
 	State string `json:"state"`
 	// OwnerName is the name of the owner, with " (removed)" for a user who was removed; absent if there is none.
 	OwnerName string `json:"owner_name,omitempty" column:"OWNER"`

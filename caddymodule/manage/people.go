@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -13,6 +14,11 @@ type User struct {
 	store.User
 	// Passkeys counts the passkeys of the user.
 	Passkeys int `json:"passkeys" column:"PASSKEYS"`
+	// Identities are those with which the user signs in by an issuer.
+	Identities []store.UserIdentity `json:"identities,omitempty"`
+	// SuspendedFrom is when the keys and management tokens of the user are suspended, unless the user signs in by an
+	// issuer; absent: never.
+	SuspendedFrom time.Time `json:"suspended_from,omitzero"`
 }
 
 // AddUser asks for a new user.
@@ -66,6 +72,35 @@ func (s *Service) SetUser(ctx context.Context, u SetUser) (User, error) {
 		return s.userOf(changed), write{"user.set", changed.ID, changed.Name, []any{"role", role}}, err
 	})
 }
+
+// LinkUser names an identity of a user at an issuer.
+type LinkUser struct {
+	User    string `json:"-" path:"record"`
+	Issuer  string `json:"issuer" need:"required" help:"The URL of the issuer, as in the configuration"`
+	Subject string `json:"subject" need:"required" help:"The claim sub of the person at the issuer"`
+}
+
+// LinkUser lets a person at an issuer sign in as a user, by id or name.
+func (s *Service) LinkUser(ctx context.Context, i LinkUser) (User, error) {
+	return s.changeIdentity(ctx, "user.link", i, s.store.LinkIdentity)
+}
+
+// UnlinkUser undoes [Service.LinkUser], and ends the sessions that the issuer has begun.
+func (s *Service) UnlinkUser(ctx context.Context, i LinkUser) (User, error) {
+	return s.changeIdentity(ctx, "user.unlink", i, s.store.UnlinkIdentity)
+}
+
+func (s *Service) changeIdentity(ctx context.Context, kind string, i LinkUser,
+	do func(ctx context.Context, account, idOrName, issuer, subject string) (store.User, error),
+) (User, error) {
+	return change(ctx, s, func(account string) (User, write, error) {
+		u, err := do(ctx, account, i.User, i.Issuer, i.Subject)
+		return s.userOf(u), write{kind, u.ID, u.Name, []any{"issuer", i.Issuer, "subject", i.Subject}}, err
+	})
+}
+
+// KeysNeedSignIn reports whether keys of users who do not sign in by an issuer are suspended.
+func (s *Service) KeysNeedSignIn() bool { return s.store.SignInPolicy().KeysNeed > 0 }
 
 // SetupLink creates the link for the first user. Earlier ones become invalid.
 func (s *Service) SetupLink(ctx context.Context) (Link, error) {
@@ -172,5 +207,8 @@ func (s *Service) user(account, idOrName string) (store.User, error) {
 }
 
 func (s *Service) userOf(u store.User) User {
-	return User{User: u, Passkeys: len(s.store.Passkeys(u.ID))}
+	return User{
+		User: u, Passkeys: len(s.store.Passkeys(u.ID)), Identities: s.store.Identities(u.ID),
+		SuspendedFrom: s.store.SuspendedFrom(u.ID),
+	}
 }

@@ -331,3 +331,34 @@ func TestConfirmSession(t *testing.T) {
 		t.Error("the log has a password")
 	}
 }
+
+// An operator links a person at an issuer to a user, and the audit log says so. The list of users shows the identities.
+func TestLinkUser(t *testing.T) {
+	g := newGateway(t)
+	anna := g.user("default", "anna")
+	g.store.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
+	link := `{"issuer":"` + issuer + `","subject":"7c0e"}`
+	if w := g.doAs(anna, "POST", "/users/anna/link", link); w.Code != 403 {
+		t.Errorf("an admin: %d %s", w.Code, w.Body)
+	}
+	if u := wantAs[manage.User](g, operator, 200, "POST", "/users/anna/link", link); u.Identities[0].Subject != "7c0e" {
+		t.Errorf("linked %+v", u)
+	}
+	if u := wantAs[[]manage.User](g, anna, 200, "GET", "/users", "")[0]; u.Identities[0].Issuer != issuer {
+		t.Errorf("listed %+v", u)
+	}
+	wantAs[manage.User](g, operator, 200, "POST", "/users/anna/unlink", link)
+	for i, want := range []string{
+		"root unlinked anna from 7c0e at " + issuer, "root linked anna to 7c0e at " + issuer,
+	} {
+		if got := entries(t, g, anna)[i].Text; got != want {
+			t.Errorf("audit log: %q, want %q", got, want)
+		}
+	}
+	_, _, kept, err := g.store.SignInByIssuer(t.Context(), store.IssuerSignIn{
+		Issuer: issuer, Subject: "9", Account: "default", Name: "bert", Role: store.RoleMember,
+	})
+	if got := entries(t, g, anna)[0].Text; err != nil || kept || got != issuer+" gave bert the role member" {
+		t.Errorf("audit log: %q, %v", got, err)
+	}
+}

@@ -65,6 +65,8 @@ type KeyCount struct {
 	Disabled int `json:"disabled"`
 	Expired  int `json:"expired"`
 	Revoked  int `json:"revoked"`
+
+	Suspended int `json:"suspended"`
 }
 
 // Status reports on the gateway.
@@ -108,6 +110,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		st.Keys.Disabled += keys[store.KeyDisabled]
 		st.Keys.Expired += keys[store.KeyExpired]
 		st.Keys.Revoked += keys[store.KeyRevoked]
+		st.Keys.Suspended += keys[store.KeySuspended]
 	}
 	return st, nil
 }

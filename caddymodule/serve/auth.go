@@ -175,7 +175,10 @@ func (b *Backend) refuse(ex *Exchange, key store.Credential, op dialect.Operatio
 	if key.LiveKey != nil {
 		k := key.Key()
 		account, r.KeyID, r.KeyName = key.Account(), k.ID, k.Name
-		at := map[string]*time.Time{"revoked": k.RevokedAt, "expired": k.ExpiresAt, "disabled": k.DisabledAt}[ex.Reason]
+		at := map[string]*time.Time{
+			"revoked": k.RevokedAt, "expired": k.ExpiresAt, "disabled": k.DisabledAt,
+			"suspended": new(b.Store.SuspendedFrom(k.Owner)),
+		}[ex.Reason]
 		if at != nil {
 			r.Reason = "The key is " + ex.Reason + ", since " + at.UTC().Format("2006-01-02 15:04 UTC") + "."
 		}

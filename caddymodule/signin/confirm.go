@@ -13,9 +13,12 @@ import (
 const ConfirmedFor = 5 * time.Minute
 
 // Confirm records that the user of a session knows the password, and returns the
-// updated session. It returns ErrCredentials, ErrBusy, a *ThrottledError, or an
-// error of the store.
+// updated session. It returns ErrCredentials, ErrBusy, a *ThrottledError, or an error
+// of the store.
 func (s *Service) Confirm(ctx context.Context, session store.Session, password string) (store.Session, error) {
+	if err := s.Local(); err != nil {
+		return store.Session{}, err
+	}
 	user, ok := s.store.User(session.User)
 	if !ok {
 		return store.Session{}, store.Errorf(store.ErrNotFound, "the user was removed")

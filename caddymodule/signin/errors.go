@@ -6,6 +6,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // The kinds of errors. Errors of these kinds have messages for the user, to be
@@ -19,6 +21,9 @@ var (
 	ErrToken       = errors.New("invalid management token")
 	ErrBusy        = errors.New("busy") // too many passwords wait to be checked
 )
+
+var errLocalOff = store.Errorf(store.ErrConflict, "this gateway has switched off passwords, passkeys and invitations "+
+	"(`local off`): sign in with the company's account")
 
 // ThrottledError is returned after too many failed attempts. Nothing was checked.
 type ThrottledError struct {

@@ -18,8 +18,14 @@ var linkLife = map[string]time.Duration{
 	store.LinkRecovery:   15 * time.Minute,
 }
 
-// CreateLink creates a link of a kind, see [store.Store.CreateLink].
+// CreateLink creates a link of a kind, see [store.Store.CreateLink]. While signing in by password is off, only the
+// operator creates links, for recovery.
 func (s *Service) CreateLink(ctx context.Context, l store.Link) (store.Link, string, error) {
+	if _, byUser := s.store.User(l.CreatedBy); byUser || l.Kind != store.LinkRecovery {
+		if err := s.Local(); err != nil {
+			return store.Link{}, "", err
+		}
+	}
 	return s.store.CreateLink(ctx, l, linkLife[l.Kind])
 }
 
@@ -63,11 +69,20 @@ func (s *Service) linkFailure(address string, err error) error {
 // user of a recovery link. The password becomes a.Password. It returns ErrLink,
 // ErrPassword, ErrBusy, a *ThrottledError, or an error of the store. The link stays
 // valid after all errors except ErrLink and [store.ErrUnconfirmed], with which the user is
-// signed in.
+// signed in. While signing in by password is off, no password is set, and the session is short.
 func (s *Service) Redeem(ctx context.Context, a Attempt, secret string) (Signed, error) {
 	l, err := s.Link(ctx, a.Address, secret)
 	if err != nil {
 		return Signed{}, err
+	}
+	if s.Local() != nil {
+		session, cookie, err := s.store.SignInByLink(ctx, secret, remote(a.Address), a.UserAgent)
+		if !store.Committed(err) {
+			return Signed{}, s.linkFailure(a.Address, err)
+		}
+		user, _ := s.store.User(session.User)
+		s.log.Info("signed in", "user_id", user.ID, "account_id", user.Account, "method", session.Method, "link_id", l.ID)
+		return Signed{User: user, Session: session, Secret: cookie}, err
 	}
 	if l.Kind == store.LinkRecovery {
 		user, ok := s.store.User(l.User)

@@ -1,6 +1,7 @@
 package signin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -47,7 +48,7 @@ func (s *Service) hash(ctx context.Context, password string) (string, error) {
 
 // AddUser creates a user with a password.
 func (s *Service) AddUser(ctx context.Context, account, name, password string, role store.Role) (store.User, error) {
-	if err := checkPassword(name, password); err != nil {
+	if err := cmp.Or(s.Local(), checkPassword(name, password)); err != nil {
 		return store.User{}, err
 	}
 	hash, err := s.hash(ctx, password)

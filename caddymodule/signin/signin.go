@@ -9,6 +9,9 @@ import (
 	"slices"
 	"time"
 
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
 	"github.com/postern-dev/postern/caddymodule/fair"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/logs"
@@ -36,14 +39,15 @@ type Options struct {
 // Service signs users in and out. Its methods are safe for concurrent use. It need
 // not be closed.
 type Service struct {
-	store  *store.Store
-	log    *slog.Logger
-	now    func() time.Time
-	failed func(method string)
-	derive derive
-	checks *fair.Semaphore // for passwords
-	guard  *guard
-	decoy  passwordHash
+	store   *store.Store
+	log     *slog.Logger
+	now     func() time.Time
+	failed  func(method string)
+	derive  derive
+	checks  *fair.Semaphore // for passwords
+	guard   *guard
+	answers *answers
+	decoy   passwordHash
 
 	sealer   sealer
 	failures logs.Sampler[netip.Prefix] // logs failed sign-ins
@@ -61,6 +65,7 @@ func New(o Options) (*Service, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.answers, _ = lru.New[netip.Prefix, *rate.Limiter](maxEntries) // no error: the size is positive
 	var err error
 	if s.sealer.Sealer, err = o.Store.Sealer(context.Background()); err != nil {
 		return nil, err
@@ -90,6 +95,9 @@ type Signed struct {
 // Password signs a user in by name and password. It returns ErrCredentials, ErrBusy,
 // a *ThrottledError, or an error of the store.
 func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
+	if err := s.Local(); err != nil {
+		return Signed{}, err
+	}
 	client := fair.Parse(a.Address)
 	isKnown := func() bool { return s.knows(client, a.Name) }
 	slot, err := s.slotToGuess(ctx, client, isKnown, func() error {
@@ -124,6 +132,14 @@ func (s *Service) Password(ctx context.Context, a Attempt) (Signed, error) {
 	}
 	s.guard.succeeded(client, nameKey(a.Name))
 	return signed, nil
+}
+
+// Local returns an error if signing in by password and passkey is off.
+func (s *Service) Local() error {
+	if s.store.SignInPolicy().LocalOff {
+		return errLocalOff
+	}
+	return nil
 }
 
 // knows reports whether the user of this name has a session from this client.
@@ -235,6 +251,10 @@ func (s *Service) Token(ctx context.Context, secret string) (store.Token, store.
 		return store.Token{}, store.User{},
 			store.Errorf(ErrToken, "the management token %q expired on %s: create a new one in the console, under Settings",
 				token.Name, token.ExpiresAt.UTC().Format("2006-01-02 at 15:04 UTC"))
+	case s.store.Suspended(user.ID, s.now()):
+		return store.Token{}, store.User{},
+			store.Errorf(ErrToken, "the management token %q is suspended, because its user has not signed in for too long: it "+
+				"works again when the user signs in to the console with the company's account", token.Name)
 	}
 	s.store.TouchToken(token)
 	return token, user, nil

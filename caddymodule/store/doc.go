@@ -40,7 +40,8 @@
 // These are the keys:
 //
 //	accounts/ID                     account
-//	answers/USER/CHALLENGE          the challenge was answered with a passkey
+//	answers/USER/CHALLENGE          the challenge was answered with a passkey; USER is "issuer" for states
+//	                                of sign-ins by an issuer
 //	calibrations/ACCOUNT/NAME       calibration of token counts for the deployment
 //	connector_names/ACCOUNT/NAME    the id of the connector of that name
 //	connector_uses/ID               changed whenever a deployment begins to use the connector
@@ -51,6 +52,7 @@
 //	edge_reports/NAME               the revision up to which an edge has applied changes; has a lease
 //	edges/NAME                      edge: a gateway of a cluster
 //	former_users/ACCOUNT/ID         the name of a removed user whose keys remain
+//	identities/SHA-256              the user of an identity; of issuer and subject
 //	key_names/ACCOUNT/NAME          the id of the key of that name that is not revoked
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret; after a rotation also of the
 //	                                previous one
@@ -60,6 +62,7 @@
 //	links/ACCOUNT/ID                one-time link and the SHA-256 of its secret
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
 //	marks/confirmed                 changed by the writes that all edges confirm
+//	marks/keys_need_sign_in         when keys_need_sign_in was first in force
 //	marks/names/ACCOUNT             changed whenever a deployment of the account gets a name
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/restoring                 a backup is being restored into the store; see RestoreKV
@@ -74,7 +77,7 @@
 //	tokens/ACCOUNT/ID               management token and the SHA-256 of its secret
 //	tokens_used/ACCOUNT/ID          when the token was last used, separate like last_used
 //	user_names/NAME                 the user of that name, which is in lower case
-//	users/ACCOUNT/ID                user and password hash
+//	users/ACCOUNT/ID                user, password hash and identities at issuers
 //	x/acme/files/PATH               file of Caddy's certificate storage; see package certstore
 //	x/acme/locks/NAME               lock of that storage; has a lease
 //	x/audit/ACCOUNT/ID              management operation, for the audit log; ACCOUNT is empty for
@@ -101,6 +104,8 @@
 // # Expiry
 //
 // Sessions, links, pairings and set-up codes expire by comparison with the clock at each read.
+// Sessions by an issuer that is not in the configuration are invalid, and removed. Keys and management tokens of users
+// who must sign in by an issuer are suspended by the same comparison (signinrules.go).
 // Removing a user invalidates all of the user's sessions, tokens and links at once,
 // since each read checks the user. A new password invalidates all older sessions at
 // once, since each session has the number of its password. A sweeper removes the

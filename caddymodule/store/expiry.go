@@ -31,7 +31,7 @@ func (s *Store) expire(ctx context.Context) {
 // expireAll does what expire does, for the time from last to now.
 func (s *Store) expireAll(last, now time.Time) {
 	for r := range keyKind.all(&s.view.Load().records) {
-		r.live.review(now)
+		s.review(r.live, now)
 		s.notify(r, last, now)
 	}
 }

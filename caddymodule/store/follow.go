@@ -177,7 +177,7 @@ func (s *Store) publish(d *draft, revision int64) {
 	s.view.Store(d.view(revision))
 	now := s.now()
 	for _, r := range d.updates {
-		r.live.review(now)
+		s.review(r.live, now)
 	}
 	subscribers := s.subscribers.Now()
 	for _, change := range d.changes {

@@ -1,13 +1,17 @@
 package store
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
-// formerRecord keeps the name of a removed user, for the keys that the user had.
+// formerRecord keeps the name of a removed user, and the time that suspends them, for the keys that the user had.
 type formerRecord struct {
 	header
-	ID      string `json:"id"`
-	Account string `json:"account"`
-	Name    string `json:"name"`
+	ID         string    `json:"id"`
+	Account    string    `json:"account"`
+	Name       string    `json:"name"`
+	SignedInAt time.Time `json:"signed_in_at,omitzero"`
 }
 
 func (r *formerRecord) key() recordKey { return recordKey{r.Account, r.ID} }

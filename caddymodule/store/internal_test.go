@@ -134,6 +134,7 @@ func FuzzRecord(f *testing.F) {
 		[]byte(`{"v":1,"id":"`+use+`","account":"default","key":{"scope":"*"},"hash":"`+hash+`"}`))
 	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
+	f.Add("identities/"+hash, []byte(`{"v":1,"hash":"`+hash+`","account":"default","user":"`+usr+`"}`))
 	f.Add("former_users/default/"+usr, []byte(`{"v":1,"id":"`+usr+`","account":"default","name":"Ann"}`))
 	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
 		[]byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
@@ -168,6 +169,7 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, deploymentKind)
 		again(t, item, calibrationKind)
 		again(t, item, userKind)
+		again(t, item, identityKind)
 		again(t, item, passkeyKind)
 		again(t, item, sessionKind)
 		again(t, item, linkKind)
@@ -205,11 +207,13 @@ func TestViewMissesNothing(t *testing.T) {
 	leftoverErr := s.RemoveAccount(ctx, "x")
 	edgeErr := s.AddEdge(ctx, Edge{Name: "a"})
 	_, reportErr := s.SaveReport(ctx, Edge{Name: "a"}, Report{}, 0)
+	s.SetSignInPolicy(SignInPolicy{Issuers: []string{"https://i"}})
+	_, identityErr := s.LinkIdentity(ctx, DefaultAccount, u.ID, "https://i", "ann")
 	former, formerErr := s.CreateUser(ctx, DefaultAccount, "Bob", "", RoleMember)
 	_, removeErr := s.RemoveUser(ctx, DefaultAccount, former.ID)
 	caughtUp := s.CatchUp(ctx)
-	err = errors.Join(err, formerErr, removeErr, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr, pairingErr,
-		keyErr, setupErr, connectorErr,
+	err = errors.Join(err, identityErr, formerErr, removeErr, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr,
+		pairingErr, keyErr, setupErr, connectorErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	must(t, err)
 	v := s.view.Load()

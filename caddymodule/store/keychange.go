@@ -107,12 +107,13 @@ func (s *Store) changeKey(
 	return s.withUse(changed), err
 }
 
-// withUse returns a written key with its last use.
+// withUse returns a written key with its last use and its suspension.
 func (s *Store) withUse(k Key) Key {
 	r, _ := keyKind.get(&s.view.Load().records, recordKey{k.Account, k.ID})
 	if r != nil {
 		k.LastUsedAt = r.use.last()
 	}
+	k.SuspendedFrom = s.SuspendedFrom(k.Owner)
 	return k
 }
 

@@ -54,6 +54,8 @@ type Key struct {
 	CreatedAt time.Time `json:"created_at"`
 	// Shown is the beginning and the end of the secret, by which people recognize it.
 	Shown string `json:"shown" column:"KEY"`
+	// SuspendedFrom is when the key is suspended, unless its owner signs in by an issuer; zero: never. It is not stored.
+	SuspendedFrom time.Time `json:"suspended_from,omitzero"`
 	// LastUsedAt is nil if the key was never used.
 	LastUsedAt *time.Time `json:"last_used_at" column:"LAST USED,ago"`
 	DisabledAt *time.Time `json:"disabled_at"` // nil: it is enabled
@@ -80,10 +82,11 @@ type PreviousSecret struct {
 
 // The states of a key.
 const (
-	KeyValid    = "valid"
-	KeyDisabled = "disabled"
-	KeyExpired  = "expired"
-	KeyRevoked  = "revoked"
+	KeyValid     = "valid"
+	KeyDisabled  = "disabled"
+	KeyExpired   = "expired"
+	KeyRevoked   = "revoked"
+	KeySuspended = "suspended"
 )
 
 // State returns the state of the key at a time.
@@ -95,6 +98,8 @@ func (k Key) State(now time.Time) string {
 		return KeyExpired
 	case k.DisabledAt != nil:
 		return KeyDisabled
+	case !k.SuspendedFrom.IsZero() && !now.Before(k.SuspendedFrom):
+		return KeySuspended
 	}
 	return KeyValid
 }
@@ -187,10 +192,10 @@ func (r *keyRecord) namePath() string {
 	return keyNamePath(r.Account, r.Name)
 }
 
-// current returns the key with its last use, and without a secret that has ended.
-func (r *keyRecord) current(now time.Time) Key {
+// currentKey returns the key with its last use and its suspension, and without a secret that has ended.
+func (s *Store) currentKey(r *keyRecord, now time.Time) Key {
 	k := r.Key
-	k.LastUsedAt = r.use.last()
+	k.LastUsedAt, k.SuspendedFrom = r.use.last(), s.SuspendedFrom(r.Owner)
 	if k.Previous != nil && !now.Before(k.Previous.Until) {
 		k.Previous = nil
 	}
@@ -215,7 +220,7 @@ func (s *Store) Credential(account, id string) (Credential, bool) {
 // Key returns the key of an account with this id.
 func (s *Store) Key(account, id string) (Key, bool) {
 	r, ok := keyKind.byID(s.view.Load(), id)
-	return r.current(s.now()), ok && r.Account == account
+	return s.currentKey(r, s.now()), ok && r.Account == account
 }
 
 // UsageLimits returns the limits of an account, and those of one of its keys.
@@ -233,14 +238,15 @@ func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey limits.UsageL
 // Keys returns the keys of an account, including revoked ones, in order of creation.
 func (s *Store) Keys(account string) []Key {
 	now := s.now()
-	return list(keyKind.owned(s.view.Load(), account), func(r *keyRecord) (Key, bool) { return r.current(now), true })
+	keys := keyKind.owned(s.view.Load(), account)
+	return list(keys, func(r *keyRecord) (Key, bool) { return s.currentKey(r, now), true })
 }
 
 // CountKeys counts the keys of an account by their states.
 func (s *Store) CountKeys(account string) map[string]int {
 	count, now := make(map[string]int), s.now()
 	for r := range keyKind.owned(s.view.Load(), account) {
-		count[r.State(now)]++
+		count[s.currentKey(r, now).State(now)]++
 	}
 	return count
 }

@@ -8,7 +8,8 @@ import (
 
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
-	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, passkeyKind, answerKind, sessionKind,
+	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, identityKind, passkeyKind, answerKind,
+	sessionKind,
 	linkKind, tokenKind, pairingKind, setupKind, formerKind,
 	leftoverKind, edgeKind, reportKind,
 }
@@ -32,7 +33,8 @@ type records struct {
 	// use whose record was removed, and values that this program cannot read.
 	orphans, unreadable table[string, int64]
 
-	identity []byte // the key of the gateway's identity
+	identity      []byte    // the key of the gateway's identity
+	keysNeedSince time.Time // see keysNeedPath
 
 	accounts     collection[*accountRecord]
 	keys         collection[*keyRecord]
@@ -40,6 +42,7 @@ type records struct {
 	deployments  collection[*deploymentRecord]
 	calibrations collection[*calibrationRecord]
 	users        collection[*userRecord]
+	identities   collection[*identityRecord]
 	passkeys     collection[*passkeyRecord]
 	answers      collection[*answerRecord]
 	sessions     collection[*sessionRecord]
@@ -86,8 +89,8 @@ func splitPath(path string) (dir string, key recordKey) {
 	dir, rest := path[:slash+1], path[slash+1:]
 	switch dir {
 	// These have no owner.
-	case accountKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks, dirSecrets,
-		dirUserNames:
+	case accountKind.dir, identityKind.dir, leftoverKind.dir, edgeKind.dir, reportKind.dir, dirConnectorUses, dirMarks,
+		dirSecrets, dirUserNames:
 		return dir, recordKey{id: rest}
 	}
 	key.owner, key.id, _ = strings.Cut(rest, "/")

@@ -225,6 +225,35 @@ func (s *Store) RedeemLink(ctx context.Context, secret, name, passwordHash strin
 	return user.User, err
 }
 
+// SignInByLink consumes a recovery link and signs its user in for an hour, without a new password: the way in while
+// SignInPolicy.LocalOff is set. It fails with ErrConflict for links that the operator of the gateway has not created.
+func (s *Store) SignInByLink(ctx context.Context, secret, address, userAgent string) (Session, string, error) {
+	known, ok := s.linkBySecret(secret)
+	switch {
+	case !ok:
+		return Session{}, "", errNoLink
+	case known.Kind != LinkRecovery || known.Maker != "":
+		return Session{}, "", Errorf(ErrConflict, "signing in by password is off, so this link cannot be used: sign in with "+
+			"the company's account, or ask the operator of the gateway for a link")
+	}
+	r, cookie := s.newSession(MethodRecovery, address, userAgent, recoveryLife)
+	session, err := update(ctx, s, "using the link", func(t *tx) (Session, error) {
+		if linkKind.load(t, known.Account, known.ID) == nil {
+			return Session{}, errNoLink
+		}
+		if err := s.checkLink(known.Link); err != nil {
+			return Session{}, err
+		}
+		u, err := loadUser(t, known.User)
+		if err != nil {
+			return Session{}, err
+		}
+		linkKind.remove(t, known.Account, known.ID)
+		return addSession(t, u, r), nil
+	})
+	return session, cookie, err
+}
+
 // recoverUser sets the password of a user with a link. The same write revokes as much as
 // fits into it.
 func recoverUser(t *tx, used Link, hash string, end Ending) (*userRecord, error) {

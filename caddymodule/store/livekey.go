@@ -62,13 +62,15 @@ const (
 	RefusedRevoked  Refusal = "revoked"
 	RefusedExpired  Refusal = "expired"
 	RefusedDisabled Refusal = "disabled"
-	RefusedRotated  Refusal = "rotated"        // the secret has ended after a rotation
-	RefusedAddress  Refusal = "ip_not_allowed" // the client's address is not allowed
-	RefusedScope    Refusal = "out_of_scope"   // of running requests only
-	RefusedStore    Refusal = "store_lost"     // by CutRequests; of running requests only
+	RefusedRotated  Refusal = "rotated" // the secret has ended after a rotation
+	// RefusedSuspended: the owner has not signed in by an issuer for too long.
+	RefusedSuspended Refusal = "suspended"
+	RefusedAddress   Refusal = "ip_not_allowed" // the client's address is not allowed
+	RefusedScope     Refusal = "out_of_scope"   // of running requests only
+	RefusedStore     Refusal = "store_lost"     // by CutRequests; of running requests only
 )
 
-// refusal returns why a secret of the key is refused for a client at this address.
+// refusal is [Store.refusal] as far as the record decides it.
 func (r *keyRecord) refusal(secret digest, from netip.Addr, now func() time.Time) Refusal {
 	switch {
 	case r.RevokedAt != nil:
@@ -90,6 +92,15 @@ func (r *keyRecord) refusal(secret digest, from netip.Addr, now func() time.Time
 	return RefusedAddress
 }
 
+// refusal returns why a secret of a key is refused for a client at this address.
+func (s *Store) refusal(r *keyRecord, secret digest, from netip.Addr, now func() time.Time) Refusal {
+	why := r.refusal(secret, from, now)
+	if why == "" && s.policy.Load().KeysNeed > 0 && s.Suspended(r.Owner, now()) {
+		why = RefusedSuspended
+	}
+	return why
+}
+
 // Credential is a key with the secret by which it was found.
 type Credential struct {
 	*LiveKey
@@ -99,7 +110,7 @@ type Credential struct {
 
 // Refusal returns why the key is refused now for a client at this address.
 func (c Credential) Refusal(from netip.Addr) Refusal {
-	return c.record.Load().refusal(c.secret, from, c.store.now)
+	return c.store.refusal(c.record.Load(), c.secret, from, c.store.now)
 }
 
 // Call is a running request with a key.
@@ -152,11 +163,11 @@ func (c *Call) AllowModel(deployment string) bool {
 
 // review ends the requests that the key no longer allows. The record must be in force already,
 // so that requests that come later find it.
-func (k *LiveKey) review(now time.Time) {
+func (s *Store) review(k *LiveKey, now time.Time) {
 	r := k.record.Load()
 	clock := func() time.Time { return now }
 	k.cut(func(c *Call) Refusal {
-		why := r.refusal(c.credential.secret, c.from, clock)
+		why := s.refusal(r, c.credential.secret, c.from, clock)
 		if why == "" && c.deployment != "" && !r.scope.Allows(c.deployment) {
 			why = RefusedScope
 		}

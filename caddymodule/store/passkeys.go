@@ -115,7 +115,7 @@ func (s *Store) AddPasskey(ctx context.Context, userID, challenge string, p Pass
 		if taken || passkeyKind.load(t, userID, hash) != nil {
 			return Errorf(ErrExists, "the passkey is already in use: sign in with it, or create another one")
 		}
-		if err := recordAnswer(t, userID, challenge); err != nil {
+		if err := recordAnswer(t, userID, challenge, s.time()); err != nil {
 			return err
 		}
 		passkeyKind.save(t, &passkeyRecord{User: userID, Passkey: p})
@@ -135,7 +135,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID, challenge string, old
 		if r == nil {
 			return errNoPasskey
 		}
-		switch err := recordAnswer(t, userID, challenge); {
+		switch err := recordAnswer(t, userID, challenge, s.time()); {
 		case err != nil:
 			return err
 		case !bytes.Equal(r.Credential, old):
@@ -176,11 +176,15 @@ var answerKind = &kind[answerRecord, *answerRecord]{
 	collection: func(r *records) *collection[*answerRecord] { return &r.answers },
 }
 
+// issuerStates stands for the user in answers to the states of sign-ins by an issuer.
+const issuerStates = "issuer"
+
 // recordAnswer records that a passkey of the user has answered a challenge. It fails with ErrUsed if one had.
-func recordAnswer(t *tx, userID, challenge string) error {
+// The record is kept for answerLife after at.
+func recordAnswer(t *tx, userID, challenge string, at time.Time) error {
 	if answerKind.load(t, userID, challenge) != nil {
 		return Errorf(ErrUsed, "the challenge was answered already")
 	}
-	answerKind.save(t, &answerRecord{User: userID, Challenge: challenge, At: t.s.time(), Nonce: rand.Text()})
+	answerKind.save(t, &answerRecord{User: userID, Challenge: challenge, At: at, Nonce: rand.Text()})
 	return nil
 }

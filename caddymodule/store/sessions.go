@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"time"
 
@@ -26,8 +27,10 @@ type Session struct {
 	CreatedAt time.Time `json:"created_at"`
 	SeenAt    time.Time `json:"seen_at"` // last request
 	ExpiresAt time.Time `json:"expires_at"`
-	// ConfirmedAt is when the user last entered a password or used a passkey.
-	ConfirmedAt time.Time `json:"confirmed_at"`
+	// ConfirmedAt is when the user last entered a password, used a passkey or signed in to the issuer anew; zero: never.
+	ConfirmedAt time.Time `json:"confirmed_at,omitzero"`
+	// Issuer is the URL of the issuer that the user has signed in by, "" for the other methods.
+	Issuer string `json:"issuer,omitempty"`
 }
 
 type sessionRecord struct {
@@ -54,27 +57,37 @@ const maxSessions = 200
 // CreateSession creates a session of a user and returns it with its secret, which is not
 // shown again. If the user has too many sessions, the least recently used ones end.
 func (s *Store) CreateSession(ctx context.Context, userID, method, address, userAgent string) (Session, string, error) {
-	secret, hash := newSecret("")
-	now := s.time()
-	r := &sessionRecord{Hash: hash, Session: Session{
-		ID: newID(prefixSession, s.now()), User: userID, CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(SessionLife),
-		ConfirmedAt: now,
-		Method:      text.Printable(method, 64), Address: text.Printable(address, 64),
-		UserAgent: text.Printable(userAgent, 256),
-	}}
+	r, secret := s.newSession(method, address, userAgent, SessionLife)
 	session, err := update(ctx, s, "creating the session", func(t *tx) (Session, error) {
 		u, err := loadUser(t, userID)
 		if err != nil {
 			return Session{}, err
 		}
-		r.Account, r.Epoch = u.Account, u.Epoch
-		for _, old := range s.surplus(userID) {
-			sessionKind.remove(t, userID, old.ID)
-		}
-		sessionKind.create(t, r)
-		return r.Session, nil
+		return addSession(t, u, r), nil
 	})
 	return session, secret, err
+}
+
+// newSession returns the record of a new session, which does not have a user yet, and its secret.
+func (s *Store) newSession(method, address, userAgent string, life time.Duration) (*sessionRecord, string) {
+	secret, hash := newSecret("")
+	now := s.time()
+	return &sessionRecord{Hash: hash, Session: Session{
+		ID: newID(prefixSession, s.now()), CreatedAt: now, SeenAt: now, ExpiresAt: now.Add(min(life, SessionLife)),
+		ConfirmedAt: now,
+		Method:      text.Printable(method, 64), Address: text.Printable(address, 64),
+		UserAgent: text.Printable(userAgent, 256),
+	}}, secret
+}
+
+// addSession adds a session of a user, and ends surplus ones.
+func addSession(t *tx, u *userRecord, r *sessionRecord) Session {
+	r.User, r.Account, r.Epoch = u.ID, u.Account, u.Epoch
+	for _, old := range t.s.surplus(u.ID) {
+		sessionKind.remove(t, u.ID, old.ID)
+	}
+	sessionKind.create(t, r)
+	return r.Session
 }
 
 // surplus returns the sessions of a user that must end for a new one. After concurrent
@@ -98,14 +111,14 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 	if !ok {
 		return Session{}, false
 	}
-	return v.session(r, s.now())
+	return s.session(v, r, s.now())
 }
 
 // session returns the current state of a session, false if it has ended.
-func (v *view) session(r *sessionRecord, now time.Time) (Session, bool) {
+func (s *Store) session(v *view, r *sessionRecord, now time.Time) (Session, bool) {
 	u, ok := userKind.byID(v, r.User)
 	session := r.current()
-	return session, ok && u.Epoch == r.Epoch && !session.ended(now)
+	return session, ok && u.Epoch == r.Epoch && !session.ended(now) && s.policy.Load().admits(&r.Session)
 }
 
 // current returns the session with its last use.
@@ -144,7 +157,7 @@ func (s *Store) ConfirmSession(ctx context.Context, session Session) (Session, e
 // Sessions returns the valid sessions of a user in order of creation.
 func (s *Store) Sessions(userID string) []Session {
 	v, now := s.view.Load(), s.now()
-	return list(sessionKind.owned(v, userID), func(r *sessionRecord) (Session, bool) { return v.session(r, now) })
+	return list(sessionKind.owned(v, userID), func(r *sessionRecord) (Session, bool) { return s.session(v, r, now) })
 }
 
 // RemoveSession ends a session of a user.
@@ -169,6 +182,17 @@ func (s *Store) RemoveSessions(ctx context.Context, userID, exceptID string) (in
 		return ended, fmt.Errorf("ending the sessions: %w", err)
 	}
 	return ended, nil
+}
+
+// endSessions ends the sessions that selected selects.
+func (s *Store) endSessions(ctx context.Context, all iter.Seq[*sessionRecord], selected func(*Session) bool) error {
+	var paths []string
+	for r := range all {
+		if selected(&r.Session) {
+			paths = append(paths, sessionKind.paths(r.key())...)
+		}
+	}
+	return s.deleteAll(ctx, paths, (*tx).confirmed)
 }
 
 // sessionsOf returns the KV keys of all sessions of a user except exceptID.

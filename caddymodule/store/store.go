@@ -43,6 +43,8 @@ type Store struct {
 	now           func() time.Time
 	view          atomic.Pointer[view]
 	sealer        atomic.Pointer[Sealer] // nil: not yet loaded
+	policy        atomic.Pointer[SignInPolicy]
+	appliedPolicy *SignInPolicy // of the goroutine that calls applyPolicy
 
 	refreshes   singleflight.Group // the calls of Refresh
 	refreshPace *rate.Limiter      // of refreshes
@@ -98,6 +100,7 @@ func New(kv KV, o Options) (*Store, error) {
 	}
 	s.workers.Go(func() { s.repeat(ctx, saveInterval, "failed to save times of last use", s.flushDue) })
 	s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to remove expired records from the store", s.sweep) })
+	s.workers.Go(func() { s.repeat(ctx, policyInterval, "failed to apply the rules of signing in", s.applyPolicy) })
 	if _, ok := kv.(Compacter); ok {
 		s.workers.Go(func() { s.repeat(ctx, sweepInterval, "failed to compact the store", s.compact) })
 	}
@@ -123,6 +126,7 @@ func newStore(kv KV, o Options) *Store {
 		s.now = time.Now
 	}
 	s.view.Store(new(view))
+	s.policy.Store(new(SignInPolicy))
 	return s
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 	"github.com/postern-dev/postern/tests/storetest"
 )
 
@@ -82,7 +83,11 @@ func TestTouchRevokedKey(t *testing.T) {
 
 func TestRequestPathAllocatesNothing(t *testing.T) {
 	s := storetest.New(t)
-	_, secret := mustKey(t, s, "qwen*")
+	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}, KeysNeed: time.Hour})
+	u, _ := byIssuer(t, s, issuer, "ann", store.RoleMember)
+	_, secret, err := s.CreateKey(t.Context(), account, store.KeyFields{Name: "ann's", Scope: "qwen*", Owner: u.ID})
+	must(t, err)
+	wait.Until(t, "the time since the option is on", func() bool { return !s.SuspendedFrom(u.ID).IsZero() })
 	c, _, err := s.CreateConnector(t.Context(), account, "one")
 	must(t, err)
 	must(t, errOf(s.SetDeployment(t.Context(),

@@ -22,6 +22,10 @@ type userRecord struct {
 	PasswordHash string `json:"password_hash,omitempty"`
 	// Epoch counts password changes. Sessions of an earlier epoch are invalid.
 	Epoch int64 `json:"epoch,omitempty"`
+
+	Identities []UserIdentity `json:"identities,omitempty"`
+	// SignedInAt is when the user last signed in by an issuer, or was linked to an identity; zero: never.
+	SignedInAt time.Time `json:"signed_in_at,omitzero"`
 }
 
 func (r *userRecord) key() recordKey { return recordKey{r.Account, r.ID} }
@@ -121,7 +125,10 @@ func (s *Store) RemoveUser(ctx context.Context, account, idOrName string) (User,
 		}
 		userKind.remove(t, account, r.ID)
 		t.delete(userNamePath(r.Name))
-		formerKind.save(t, &formerRecord{ID: r.ID, Account: account, Name: r.Name})
+		for _, i := range r.Identities {
+			identityKind.remove(t, "", hashIdentity(i.Issuer, i.Subject))
+		}
+		formerKind.save(t, &formerRecord{ID: r.ID, Account: account, Name: r.Name, SignedInAt: r.SignedInAt})
 		t.confirmed()
 		return r.User, nil
 	})

@@ -126,6 +126,9 @@ func (d *draft) apply(e Event) error {
 	if path == identityPath {
 		return d.applyIdentity(e)
 	}
+	if path == keysNeedPath {
+		return d.applyKeysNeed(e)
+	}
 	dir, key := splitPath(path)
 	kind, ok := viewed[dir]
 	if !ok {

@@ -20,6 +20,7 @@ func RunStores(t *testing.T, b Backend) {
 	for name, f := range map[string]func(*storesTest){
 		"written here, read there":     testReadThere,
 		"conflicting writes":           testConflicts,
+		"one identity at all":          testIdentity,
 		"removed while used":           testRemovedWhileUsed,
 		"revoked here, cut off there":  testRevokedThere,
 		"writes without a change":      testUnchanged,

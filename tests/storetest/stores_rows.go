@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,6 +88,30 @@ func testConflicts(t *storesTest) {
 		})
 		if won.Load() != 1 {
 			t.Errorf("%s: %d stores succeeded, not 1", name, won.Load())
+		}
+	}
+}
+
+// testIdentity signs one person in for the first time, in all stores concurrently: there is one user.
+func testIdentity(t *storesTest) {
+	for _, s := range t.stores {
+		s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{"https://id.example.com"}})
+	}
+	for i := range 30 {
+		var users sync.Map
+		t.all(func(_ int, s *store.Store) {
+			session, _, _, err := s.SignInByIssuer(t.Context(), store.IssuerSignIn{
+				Issuer: "https://id.example.com", Subject: fmt.Sprint(i), Account: account, Name: "Ann", Role: store.RoleMember,
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			users.Store(session.User, true)
+		})
+		n := 0
+		users.Range(func(any, any) bool { n++; return true })
+		if n != 1 || len(t.paths("users/")) != i+1 || len(t.paths("user_names/")) != i+1 {
+			t.Fatalf("person %d is %d users; all: %q", i, n, t.paths("user_names/"))
 		}
 	}
 }

@@ -65,7 +65,7 @@
     // The form repeats the original request. Its password is neither needed nor sent.
     "confirm": { path: "/console/confirm/passkey", ask: use, more: () => ({}), then: () => {
       const form = document.getElementById("confirm");
-      form.elements["confirm-password"].remove();
+      form.elements["confirm-password"]?.remove();
       form.submit();
     } },
   };
