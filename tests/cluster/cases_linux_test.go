@@ -133,10 +133,13 @@ func suspended(c *cluster) {
 func (c *cluster) backdate(prefix string) {
 	c.Helper()
 	kv := open(c, c.servers().urls()...)
-	snap, err := store.Range(c.Context(), kv, store.Prefix(prefix))
-	if err != nil || len(snap.Items) == 0 {
-		c.Fatalf("%s: %v, %d records", prefix, err, len(snap.Items))
-	}
+	var snap store.Snapshot
+	harness.Poll(c, c.patience(), prefix, func(ctx context.Context) (err error) {
+		if snap, err = store.Range(ctx, kv, store.Prefix(prefix)); err == nil && len(snap.Items) == 0 {
+			err = errors.New("no record yet")
+		}
+		return err
+	})
 	for _, item := range snap.Items {
 		old := regexp.MustCompile(`"(signed_in_at|since)":"20[0-9]`).ReplaceAll(item.Value, []byte(`"$1":"201`))
 		if _, err := kv.Txn(c.Context(), store.Txn{Then: []store.Op{store.Put(item.Key, old)}}); err != nil {
