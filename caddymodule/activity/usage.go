@@ -15,6 +15,7 @@ type usageKey struct {
 	hour                     int64 // since 1970 in UTC; the first one of a day
 	daily                    bool  // the row is that of the day
 	account, key, deployment string
+	person                   string // of a row of a person, which has no deployment; else ""
 }
 
 // usageRow is a row of this gateway's usage. It is dropped when it is idle, and read from the store again
@@ -32,7 +33,9 @@ func (k usageKey) storeRow(keyName string) store.UsageRow {
 		layout = time.DateOnly
 	}
 	day := time.Unix(k.hour*hourSeconds, 0).UTC().Format(layout)
-	return store.UsageRow{Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, KeyName: keyName}
+	return store.UsageRow{
+		Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, Person: k.person, KeyName: keyName,
+	}
 }
 
 // countUsage adds a request to the rows of the day and the hour in which it ended, as limits do. The caller
@@ -40,18 +43,25 @@ func (k usageKey) storeRow(keyName string) store.UsageRow {
 func (l *Log) countUsage(account string, r *Request) {
 	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
 	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
-	for _, k := range [...]usageKey{
-		{hour - hour%24, true, account, r.KeyID, r.Deployment},
-		{hour, false, account, r.KeyID, r.Deployment},
-	} {
-		counted := l.usage[k]
-		if counted == nil {
-			counted = new(usageRow)
-			l.usage[k] = counted
-		}
-		counted.keyName = r.KeyName
-		counted.unsaved.Add(usage)
+	day := usageKey{hour: hour - hour%24, daily: true, account: account, key: r.KeyID, deployment: r.Deployment}
+	l.add(day, r.KeyName, usage)
+	l.add(usageKey{hour: hour, account: account, key: r.KeyID, deployment: r.Deployment}, r.KeyName, usage)
+	if r.Person != "" {
+		day.deployment, day.person = "", r.Person
+		usage.FirstTokenTimes, usage.Waits, usage.Speeds = store.Histogram{}, store.Histogram{}, store.Histogram{}
+		l.add(day, "", usage)
 	}
+}
+
+// add adds a request to a row. The caller holds l.mu.
+func (l *Log) add(k usageKey, keyName string, usage store.Usage) {
+	counted := l.usage[k]
+	if counted == nil {
+		counted = new(usageRow)
+		l.usage[k] = counted
+	}
+	counted.keyName = keyName
+	counted.unsaved.Add(usage)
 }
 
 // usage returns the sums of one request.
@@ -96,6 +106,7 @@ func (l *Log) saveUsage() error {
 	defer l.saving.Unlock()
 	unsaved := make(map[usageKey]store.Usage)
 	l.mu.Lock()
+	l.dropPeople()
 	for k, r := range l.usage {
 		if r.unsaved.Requests == 0 {
 			delete(l.usage, k)
@@ -163,21 +174,26 @@ func (l *Log) usageRow(k usageKey) (*usageRow, store.UsageRow) {
 // and deployment. f must not use the log.
 func (l *Log) EachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
 	for from, to := range pieces(from, to) {
-		if err := l.eachUsage(ctx, account, key, from, to, f); err != nil {
+		if err := l.eachUsage(ctx, l.store.EachUsage, false, account, key, from, to, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Log) eachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
+// eachStored is [store.Store.EachUsage] or [store.Store.EachPerson].
+type eachStored func(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error
+
+func (l *Log) eachUsage(
+	ctx context.Context, stored eachStored, people bool, account, key, from, to string, f func(store.UsageRow) error,
+) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	if err := l.store.EachUsage(ctx, account, key, from, to, f); err != nil {
+	if err := stored(ctx, account, key, from, to, f); err != nil {
 		return err
 	}
 	for _, r := range l.unsavedRows(account) {
-		if len(r.Day) != len(to) || r.Day < from || r.Day > to || key != "" && r.Key != key {
+		if (r.Person != "") != people || len(r.Day) != len(to) || r.Day < from || r.Day > to || key != "" && r.Key != key {
 			continue
 		}
 		if err := f(r); err != nil {

@@ -36,6 +36,7 @@ type authenticated struct {
 	backend  *Backend
 	keyCall  *store.Call // ends when the key no longer allows the model; nil: a request of the console without a key
 	question *Question   // of the console; nil: a client has sent the request
+	person   string      // behind the key, set by Translator; "": requests with the key name none
 }
 
 // Caller is what a request needs to know of its key, implemented by [store.LiveKey] and, for requests of the console,
@@ -48,6 +49,7 @@ type Caller interface {
 	Allows(model string) bool
 	DefaultModel() string
 	Priority() store.Priority
+	NamesPeople() (header string, inBody bool)
 }
 
 // translated is written by Translator.
@@ -72,9 +74,13 @@ type routed struct {
 	judged       limits.Used       // by the judge of the answer
 }
 
-// client returns the key of the request, and its owner.
+// client returns who takes turns: the key of the request, or the person behind it, and the key's owner.
 func (ex *Exchange) client() fair.Client {
-	return fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
+	c := fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
+	if ex.person != "" {
+		c.Key += "/" + ex.person
+	}
+	return c
 }
 
 // reservation returns an empty reservation in the memory budget.

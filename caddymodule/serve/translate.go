@@ -37,6 +37,7 @@ func (t *Translator) Serve(w http.ResponseWriter, r *http.Request, next Handler)
 	}
 	operation, derr := dialect.Lookup(r.Method, r.URL.EscapedPath(), r.Header)
 	ex.Operation = operation
+	c.findPerson()
 	defer c.drain(r) // without the memory of the request
 	defer c.end()
 	if derr == nil {

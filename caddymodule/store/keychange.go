@@ -26,6 +26,11 @@ func (s *Store) EditKey(ctx context.Context, account, idOrName string, change fu
 				return err
 			}
 		}
+		if r.NamesPeople() && !before.NamesPeople() {
+			if err := checkPeople(t, r); err != nil {
+				return err
+			}
+		}
 		if r.Name != before.Name {
 			if err := takeKeyName(t, r); err != nil {
 				return err
@@ -141,7 +146,7 @@ func (s *Store) RevokeKey(ctx context.Context, account, idOrName string, checks 
 
 // RemoveKey revokes a key, given by id or name, if necessary, and deletes its record.
 func (s *Store) RemoveKey(ctx context.Context, account, idOrName string, checks ...KeyCheck) (Key, error) {
-	return update(ctx, s, "removing the key", func(t *tx) (Key, error) {
+	k, err := update(ctx, s, "removing the key", func(t *tx) (Key, error) {
 		r, err := findKey(t, account, idOrName, checks...)
 		if err != nil {
 			return Key{}, err
@@ -150,6 +155,7 @@ func (s *Store) RemoveKey(ctx context.Context, account, idOrName string, checks 
 		t.confirmed()
 		return r.Key, nil
 	})
+	return k, s.dropAfter(ctx, account, err)
 }
 
 // ParseNetworks returns the networks in CIDR notation, or single addresses, without

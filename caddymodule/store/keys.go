@@ -31,6 +31,7 @@ type KeyFields struct {
 	Limits     limits.UsageLimits `json:"limits,omitzero" help:"Its limits; 0 is no limit"`
 	// Priority is "" for PriorityNormal.
 	Priority Priority `json:"priority,omitempty" help:"Which of the waiting requests go first: high, normal or low (default normal)"`
+	PersonFields
 }
 
 // Priority orders the waiting requests of keys.
@@ -125,6 +126,8 @@ type keyRecord struct {
 	Hash digest `json:"hash"`
 	// PreviousHash is that of Previous.
 	PreviousHash digest `json:"previous_hash,omitzero"`
+	// Forgotten are the last days on which people are forgotten, by the hashes of their names.
+	Forgotten map[string]string `json:"forgotten,omitempty"`
 
 	scope scope.Scope // parsed
 	live  *LiveKey
@@ -255,7 +258,7 @@ func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields)
 		if err := keyKind.add(t, r); err != nil {
 			return Key{}, err
 		}
-		if err := checkOwner(t, r); err != nil {
+		if err := cmp.Or(checkOwner(t, r), checkPeople(t, r)); err != nil {
 			return Key{}, err
 		}
 		return r.Key, takeKeyName(t, r)
@@ -312,7 +315,7 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	if r.Priority == PriorityNormal {
 		r.Priority = ""
 	}
-	return checkUsageLimits(r.Limits)
+	return cmp.Or(checkUsageLimits(r.Limits), r.PersonFields.normalize())
 }
 
 // checkOwner checks that the owner of a key is a user of its account.
