@@ -77,7 +77,7 @@ func (s *Service) editKey(ctx context.Context, account string, f *store.KeyField
 	}
 	if s.owner(ctx) != "" { // limits and the priority bound what members use
 		switch {
-		case f.Limits != before.Limits:
+		case f.Limits != before.Limits || f.PersonLimits != before.PersonLimits:
 			return faultf(ErrForbidden, "members cannot set limits; ask an admin of the account")
 		case cmp.Or(f.Priority, store.PriorityNormal) != cmp.Or(before.Priority, store.PriorityNormal):
 			return faultf(ErrForbidden, "members cannot set a priority; ask an admin of the account")

@@ -32,7 +32,7 @@ const (
 type PersonFields struct {
 	// UserHeader is in canonical form; "": none.
 	UserHeader   string             `json:"user_header,omitempty" help:"The request header that names the person behind the key, such as X-OpenWebUI-User-Email; \"\" for none"`
-	UserField    bool               `json:"user_field,omitempty" help:"The body names the person behind the key: in user, or in metadata.user_id of messages"`
+	UserField    bool               `json:"user_field,omitempty" format:"true" help:"The body names the person behind the key: in user, or in metadata.user_id of messages"`
 	PersonLimits limits.UsageLimits `json:"person_limits,omitzero" flag:"person-" flaghelp:"Each person: " help:"Limits for each person behind it; 0 is no limit"`
 }
 
