@@ -11,6 +11,7 @@ package limits
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -29,17 +30,27 @@ const (
 const (
 	OfKey     = "key"
 	OfAccount = "account"
+	OfPerson  = "person"
 )
 
 // Subject is what limits are of, such as a key or an account.
 type Subject struct {
-	Of string `json:"of"` // account or key
-	ID string `json:"id"` // of the account or the key
+	Of string `json:"of"` // account, key or person
+	ID string `json:"id"` // of the account or the key; of a person, see [PersonOf]
 }
 
 // AppendLevels appends the subjects whose limits the requests of a key obey, from the account to the key.
 func AppendLevels(levels []Subject, account, key string) []Subject {
 	return append(levels, Subject{OfAccount, account}, Subject{OfKey, key})
+}
+
+// PersonOf returns the subject of a person behind a key.
+func PersonOf(key, person string) Subject { return Subject{OfPerson, key + "/" + person} }
+
+// Person returns the key and the name of a person.
+func (s Subject) Person() (key, name string) {
+	key, name, _ = strings.Cut(s.ID, "/")
+	return key, name
 }
 
 // Cost is the expected usage of a request.

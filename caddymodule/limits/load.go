@@ -83,8 +83,9 @@ func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	if err != nil {
+		id, _ := l.of.Person() // without the name
 		a.logger.Error("failed to read the usage for limits, counting from now on", "account_id", a.id,
-			l.of.Of+"_id", l.of.ID, "error", err)
+			l.of.Of+"_id", id, "error", err)
 		l.failed = now
 		return
 	}

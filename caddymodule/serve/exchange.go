@@ -36,7 +36,9 @@ type authenticated struct {
 	backend  *Backend
 	keyCall  *store.Call // ends when the key no longer allows the model; nil: a request of the console without a key
 	question *Question   // of the console; nil: a client has sent the request
-	person   string      // behind the key, set by Translator; "": requests with the key name none
+	// set by Translator: the person behind the key; "": requests with the key name none
+	person  string
+	subject limits.Subject // the person
 }
 
 // Caller is what a request needs to know of its key, implemented by [store.LiveKey] and, for requests of the console,
@@ -76,11 +78,7 @@ type routed struct {
 
 // client returns who takes turns: the key of the request, or the person behind it, and the key's owner.
 func (ex *Exchange) client() fair.Client {
-	c := fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
-	if ex.person != "" {
-		c.Key += "/" + ex.person
-	}
-	return c
+	return fair.Client{Owner: ex.Key.Owner(), Key: cmp.Or(ex.subject.ID, ex.Key.ID())}
 }
 
 // reservation returns an empty reservation in the memory budget.

@@ -22,8 +22,12 @@ type limitSource struct {
 	crossed func(account string, c limits.Crossing)
 }
 
-// Crossed implements limits.Source.
-func (s limitSource) Crossed(account string, c limits.Crossing) { s.crossed(account, c) }
+// Crossed implements limits.Source. Events do not name people.
+func (s limitSource) Crossed(account string, c limits.Crossing) {
+	if c.Of != limits.OfPerson {
+		s.crossed(account, c)
+	}
+}
 
 // LimitsOf implements limits.Source.
 func (s limitSource) LimitsOf(account string, of limits.Subject) limits.UsageLimits {
@@ -35,8 +39,13 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 	err error,
 ) {
 	key := ""
-	if of.Of == limits.OfKey {
+	switch of.Of {
+	case limits.OfKey:
 		key = of.ID
+	case limits.OfPerson:
+		key, name := of.Person()
+		day, err = s.log.PersonSums(ctx, account, key, name)
+		return day, month, err
 	}
 	to := time.Now().UTC()
 	from := to.AddDate(0, 0, 1-to.Day())
@@ -51,9 +60,13 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 	return day, month, err
 }
 
-// appendLevels appends the subjects whose limits the request must obey, from the account to the key.
+// appendLevels appends the subjects whose limits the request must obey, from the account to the person.
 func (ex *Exchange) appendLevels(levels []limits.Subject) []limits.Subject {
-	return limits.AppendLevels(levels, ex.Account, ex.Key.ID())
+	levels = limits.AppendLevels(levels, ex.Account, ex.Key.ID())
+	if ex.person != "" && ex.backend.Store.UsageLimits(ex.Account, ex.subject) != (limits.UsageLimits{}) {
+		levels = append(levels, ex.subject)
+	}
+	return levels
 }
 
 // usualLevels is the number of levels of most requests.

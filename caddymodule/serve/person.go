@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/text"
 )
@@ -46,4 +47,5 @@ func (c *clientRequest) setPerson(name string) {
 	}
 	ex := c.exchange
 	ex.person = c.Activity.Person(c.ctx, ex.Account, ex.Key.ID(), name)
+	ex.subject = limits.PersonOf(ex.Key.ID(), ex.person)
 }

@@ -232,6 +232,11 @@ func (s *Store) UsageLimits(account string, of limits.Subject) limits.UsageLimit
 		if k, _ := keyKind.byID(v, of.ID); k.Account == account {
 			return k.Limits
 		}
+	case limits.OfPerson:
+		id, _ := of.Person()
+		if k, _ := keyKind.byID(v, id); k.Account == account {
+			return k.PersonLimits
+		}
 	}
 	return limits.UsageLimits{}
 }

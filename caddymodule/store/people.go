@@ -90,12 +90,6 @@ func (k *LiveKey) NamesPeople() (header string, inBody bool) {
 	return r.UserHeader, r.UserField
 }
 
-// PersonLimits returns the limits for each person behind a key.
-func (s *Store) PersonLimits(key string) limits.UsageLimits {
-	r, _ := keyKind.byID(s.view.Load(), key)
-	return r.PersonLimits
-}
-
 // ForgetPerson deletes the usage of a person behind a key, given by id or name. When it returns without an error, no
 // edge shows the person in requests until now. Until tomorrow, further requests count for OtherPeople.
 func (s *Store) ForgetPerson(ctx context.Context, account, idOrName, person string, checks ...KeyCheck) (Key, error) {
