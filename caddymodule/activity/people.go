@@ -10,144 +10,113 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
 // peopleKey identifies the people behind a key on a day.
-type peopleKey struct{ account, key, day string }
+type peopleKey struct{ key, day string }
 
-// keyPeople are people with a name of their own, OtherPeople, and what they have used on the day.
+// keyPeople are the people behind a key on a day who have a name of their own.
 type keyPeople struct {
-	mu   sync.Mutex
-	read time.Time // from the store; zero: not yet
-	sums map[string]limits.Sums
-}
-
-// peopleAge is how old sums of people may be. Other gateways publish theirs as often.
-const peopleAge = 30 * time.Second
-
-// maxErased bounds the rows that are in memory while people are erased.
-const maxErased = 8 * maxWrite
-
-// today returns the current day in UTC.
-func today() string { return time.Now().UTC().Format(time.DateOnly) }
-
-// peopleOf returns the people behind a key today, locked. It reads them from the store if they are older than age.
-func (l *Log) peopleOf(ctx context.Context, account, key string, age time.Duration) (*keyPeople, error) {
-	k := peopleKey{account, key, today()}
-	l.mu.Lock()
-	p := l.people[k]
-	if p == nil {
-		p = &keyPeople{sums: map[string]limits.Sums{store.OtherPeople: {}}}
-		l.people[k] = p
-	}
-	l.mu.Unlock()
-	p.mu.Lock()
-	if time.Since(p.read) < age {
-		return p, nil
-	}
-	p.read = time.Now() // even if it fails, not for each request
-	sums := make(map[string]limits.Sums)
-	err := l.EachPerson(context.WithoutCancel(ctx), account, key, k.day, k.day, func(r store.UsageRow) error {
-		if sum, ok := sums[r.Person]; ok || len(sums) < 2*store.MaxPeople { // of several gateways
-			sum.Add(r.Sums())
-			sums[r.Person] = sum
-		}
-		return nil
-	})
-	maps.Copy(p.sums, sums)
-	return p, err
+	mu    sync.Mutex
+	names map[string]bool // nil: not yet read from the store
 }
 
 // Person returns the name for which a request of a person behind a key counts today: its own, or OtherPeople.
 func (l *Log) Person(ctx context.Context, account, key, name string) string {
-	if name == "" || !l.store.KeepsPerson(account, key, name, today()) {
+	day := dayOf(time.Now())
+	if name == "" || !l.store.KeepsPerson(account, key, name, day) {
 		return store.OtherPeople
 	}
-	p, err := l.peopleOf(ctx, account, key, 24*time.Hour)
+	l.mu.Lock()
+	p := l.people[peopleKey{key, day}]
+	if p == nil {
+		p = new(keyPeople)
+		l.people[peopleKey{key, day}] = p
+		maps.DeleteFunc(l.people, func(k peopleKey, _ *keyPeople) bool { return k.day < day })
+	}
+	l.mu.Unlock()
+	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err != nil {
-		l.log.Warn("failed to read the people of a key", "key_id", key, "error", err)
-	}
-	if _, ok := p.sums[name]; !ok {
-		if len(p.sums) > store.MaxPeople {
-			return store.OtherPeople
+	if p.names == nil {
+		p.names = map[string]bool{store.OtherPeople: true}
+		err := l.EachPerson(context.WithoutCancel(ctx), account, key, "", day, day, func(r store.UsageRow) error {
+			p.names[r.Person] = true
+			return nil
+		})
+		if err != nil {
+			l.log.Warn("failed to read the people of a key", "key_id", key, "error", err)
 		}
-		p.sums[strings.Clone(name)] = limits.Sums{} // without the rest of a header
 	}
+	if !p.names[name] && len(p.names) > store.MaxPeople {
+		return store.OtherPeople
+	}
+	p.names[strings.Clone(name)] = true // without the rest of a body
 	return name
 }
 
-// PersonSums returns what a person behind a key has used today.
-func (l *Log) PersonSums(ctx context.Context, account, key, name string) (limits.Sums, error) {
-	p, err := l.peopleOf(ctx, account, key, peopleAge)
-	defer p.mu.Unlock()
-	return p.sums[name], err
-}
-
-// dropPeople drops the people of former days. The caller holds l.mu.
-func (l *Log) dropPeople() {
-	maps.DeleteFunc(l.people, func(k peopleKey, _ *keyPeople) bool { return k.day < today() })
-}
-
-// EachPerson is [Log.EachUsage] for the people behind a key.
-func (l *Log) EachPerson(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
-	return l.eachUsage(ctx, l.store.EachPerson, true, account, key, from, to, func(r store.UsageRow) error {
-		if !l.store.KeepsPerson(account, r.Key, r.Person, r.Day) { // it is not saved
-			return nil
-		}
-		return f(r)
-	})
-}
-
-// mask removes the person of a request who is no longer kept, and reports whether it did.
-func (l *Log) mask(account string, r *Request) bool {
-	if r.Person == "" || l.store.KeepsPerson(account, r.KeyID, r.Person, r.Time.UTC().Format(time.DateOnly)) {
-		return false
+// EachPerson is [Log.EachUsage] for a person behind a key, or for all if person is "".
+func (l *Log) EachPerson(
+	ctx context.Context, account, key, person, from, to string, f func(store.UsageRow) error,
+) error {
+	l.saving.Lock()
+	defer l.saving.Unlock()
+	if err := l.store.EachPerson(ctx, account, key, person, from, to, f); err != nil {
+		return err
 	}
-	r.Person = ""
-	return true
-}
-
-// ErasePeople removes people who are no longer kept from the file of the requests.
-func (l *Log) ErasePeople() error {
-	for range maxBytes / maxErased {
-		rows, err := l.file.masked()
-		if err == nil && len(rows) > 0 {
-			err = l.file.write(rows)
+	for _, r := range l.unsavedRows(account, true) {
+		if r.Key != key || person != "" && r.Person != person || r.Day < from || r.Day > to ||
+			!l.store.KeepsPerson(account, key, r.Person, r.Day) {
+			continue
 		}
-		if err != nil || len(rows) < maxErased {
+		if err := f(r); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// masked returns up to maxErased rows with people who are no longer kept.
-func (f *file) masked() (rows []logged, err error) {
-	db := f.db.Load()
-	if db == nil {
-		return nil, nil
+func dayOf(at time.Time) string { return at.UTC().Format(time.DateOnly) }
+
+// mask removes the person of a request who is no longer kept, and reports whether it did.
+func (l *Log) mask(account string, r *Request) bool {
+	if r.Person == "" || l.store.KeepsPerson(account, r.KeyID, r.Person, dayOf(r.Time)) {
+		return false
 	}
-	read := func(account string, b *bolt.Bucket) {
-		c := b.Cursor()
-		for k, v := c.First(); k != nil && len(rows) < maxErased; k, v = c.Next() {
-			if !bytes.Contains(v, []byte(`"person":`)) {
-				continue
-			}
-			if r, err := decode(k, v); err == nil && f.mask(account, &r) {
+	r.Person = ""
+	return true
+}
+
+// maxErased bounds the rows that are in memory while people are erased. The next time erases more.
+const maxErased = 64 * maxWrite
+
+// erasePeople removes people who are no longer kept from the file of the requests.
+func (l *Log) erasePeople() error {
+	var rows []logged
+	err := l.file.each(func(account string, k, v []byte) {
+		if len(rows) < maxErased && bytes.Contains(v, []byte(`"person":`)) {
+			if r, err := decode(k, v); err == nil && l.mask(account, &r) {
 				rows = append(rows, logged{account: account, Request: &r})
 			}
 		}
+	})
+	if err != nil {
+		return err
 	}
-	err = f.guard(db, func() error {
+	return l.file.write(rows)
+}
+
+// each calls f with all rows.
+func (f *file) each(read func(account string, k, v []byte)) error {
+	db := f.db.Load()
+	if db == nil {
+		return nil
+	}
+	return f.guard(db, func() error {
 		return db.View(func(tx *bolt.Tx) error {
 			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-				read(string(name), b)
-				return nil
+				return b.ForEach(func(k, v []byte) error { read(string(name), k, v); return nil })
 			})
 		})
 	})
-	return rows, err
 }

@@ -11,8 +11,8 @@ import (
 // saveInterval is the time between two saves.
 const saveInterval = 10 * time.Second
 
-// eraseInterval is the time between two calls of [Log.ErasePeople].
-const eraseInterval = time.Hour
+// eraseInterval is the time between two calls of [Log.erasePeople].
+const eraseInterval = 10 * time.Minute
 
 // Close saves the unsaved activity. Requests that are recorded later are lost.
 func (l *Log) Close() error {
@@ -36,7 +36,7 @@ func (l *Log) run(ctx context.Context) {
 			panics.Do(l.log, "saving the requests", l.saveRequests),
 		)
 		if time.Since(erased) >= eraseInterval {
-			err, erased = errors.Join(err, panics.Do(l.log, "erasing people", l.ErasePeople)), time.Now()
+			err, erased = errors.Join(err, panics.Do(l.log, "erasing people", l.erasePeople)), time.Now()
 		}
 		if err != nil {
 			l.log.Warn("failed to save the activity", "error", err)

@@ -106,7 +106,6 @@ func (l *Log) saveUsage() error {
 	defer l.saving.Unlock()
 	unsaved := make(map[usageKey]store.Usage)
 	l.mu.Lock()
-	l.dropPeople()
 	for k, r := range l.usage {
 		if r.unsaved.Requests == 0 {
 			delete(l.usage, k)
@@ -174,26 +173,21 @@ func (l *Log) usageRow(k usageKey) (*usageRow, store.UsageRow) {
 // and deployment. f must not use the log.
 func (l *Log) EachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
 	for from, to := range pieces(from, to) {
-		if err := l.eachUsage(ctx, l.store.EachUsage, false, account, key, from, to, f); err != nil {
+		if err := l.eachUsage(ctx, account, key, from, to, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// eachStored is [store.Store.EachUsage] or [store.Store.EachPerson].
-type eachStored func(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error
-
-func (l *Log) eachUsage(
-	ctx context.Context, stored eachStored, people bool, account, key, from, to string, f func(store.UsageRow) error,
-) error {
+func (l *Log) eachUsage(ctx context.Context, account, key, from, to string, f func(store.UsageRow) error) error {
 	l.saving.Lock()
 	defer l.saving.Unlock()
-	if err := stored(ctx, account, key, from, to, f); err != nil {
+	if err := l.store.EachUsage(ctx, account, key, from, to, f); err != nil {
 		return err
 	}
-	for _, r := range l.unsavedRows(account) {
-		if (r.Person != "") != people || len(r.Day) != len(to) || r.Day < from || r.Day > to || key != "" && r.Key != key {
+	for _, r := range l.unsavedRows(account, false) {
+		if len(r.Day) != len(to) || r.Day < from || r.Day > to || key != "" && r.Key != key {
 			continue
 		}
 		if err := f(r); err != nil {
@@ -224,12 +218,12 @@ func pieces(from, to string) iter.Seq2[string, string] {
 	}
 }
 
-// unsavedRows returns the requests of an account that are not yet saved.
-func (l *Log) unsavedRows(account string) (rows []store.UsageRow) {
+// unsavedRows returns the requests of an account that are not yet saved, of people or in all.
+func (l *Log) unsavedRows(account string, people bool) (rows []store.UsageRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.usage {
-		if k.account == account && r.unsaved.Requests > 0 {
+		if k.account == account && (k.person != "") == people && r.unsaved.Requests > 0 {
 			next := k.storeRow(r.keyName)
 			next.Usage = r.unsaved
 			rows = append(rows, next)

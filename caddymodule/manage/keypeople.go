@@ -42,7 +42,7 @@ func (s *Service) People(ctx context.Context, p People) ([]PersonUsage, error) {
 		from = oldest
 	}
 	people, index := []PersonUsage{}, make(map[string]int)
-	err = s.activity.EachPerson(ctx, k.Account, k.ID, from.Format(time.DateOnly), today.Format(time.DateOnly),
+	err = s.activity.EachPerson(ctx, k.Account, k.ID, "", from.Format(time.DateOnly), today.Format(time.DateOnly),
 		func(r store.UsageRow) error {
 			i, ok := index[r.Person]
 			if !ok {
@@ -70,17 +70,9 @@ type ForgetPerson struct {
 	Person string `json:"person" need:"required" help:"The name of the person, as the client sends it"`
 }
 
-// ForgetPerson deletes the usage of a person behind a key, by id or name, and the name in its requests. The audit log
-// does not contain the name.
+// ForgetPerson makes a key, by id or name, forget a person. The audit log does not contain the name.
 func (s *Service) ForgetPerson(ctx context.Context, f ForgetPerson) (Key, error) {
-	k, err := s.changeKey(ctx, "key.forget", f.Key, func(account, id string, check store.KeyCheck) (store.Key, error) {
+	return s.changeKey(ctx, "key.forget", f.Key, func(account, id string, check store.KeyCheck) (store.Key, error) {
 		return s.store.ForgetPerson(ctx, account, id, strings.TrimSpace(f.Person), check)
 	})
-	if store.Committed(err) {
-		if failed := s.activity.ErasePeople(); failed != nil {
-			s.log.Warn("failed to erase a person from the requests; trying again within an hour", "key_id", k.ID, "error",
-				failed)
-		}
-	}
-	return k, err
 }

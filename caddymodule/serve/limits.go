@@ -44,7 +44,11 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 		key = of.ID
 	case limits.OfPerson:
 		key, name := of.Person()
-		day, err = s.log.PersonSums(ctx, account, key, name)
+		today := time.Now().UTC().Format(time.DateOnly)
+		err = s.log.EachPerson(ctx, account, key, name, today, today, func(r store.UsageRow) error {
+			day.Add(r.Sums())
+			return nil
+		})
 		return day, month, err
 	}
 	to := time.Now().UTC()

@@ -146,7 +146,7 @@ func (s *Store) RevokeKey(ctx context.Context, account, idOrName string, checks 
 
 // RemoveKey revokes a key, given by id or name, if necessary, and deletes its record.
 func (s *Store) RemoveKey(ctx context.Context, account, idOrName string, checks ...KeyCheck) (Key, error) {
-	k, err := update(ctx, s, "removing the key", func(t *tx) (Key, error) {
+	return update(ctx, s, "removing the key", func(t *tx) (Key, error) {
 		r, err := findKey(t, account, idOrName, checks...)
 		if err != nil {
 			return Key{}, err
@@ -155,7 +155,6 @@ func (s *Store) RemoveKey(ctx context.Context, account, idOrName string, checks 
 		t.confirmed()
 		return r.Key, nil
 	})
-	return k, s.dropAfter(ctx, account, err)
 }
 
 // ParseNetworks returns the networks in CIDR notation, or single addresses, without

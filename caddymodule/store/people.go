@@ -6,7 +6,8 @@ import (
 	"encoding/hex"
 	"maps"
 	"net/textproto"
-	"slices"
+	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -39,23 +40,18 @@ type PersonFields struct {
 // NamesPeople reports whether requests with the key name the people behind it.
 func (f PersonFields) NamesPeople() bool { return f.UserHeader != "" || f.UserField }
 
-// usedHeaders have another meaning, as have those that begin with usedPrefixes.
-var (
-	usedHeaders = []string{
-		"Api-Key", "Authorization", "Connection", "Cookie", "Expect", "Forwarded", "Host", "Keep-Alive", "Origin", "Te",
-		"Traceparent", "Tracestate", "Trailer", "Transfer-Encoding", "Upgrade", "X-Api-Key", "X-Session-Id",
-	}
-	usedPrefixes = []string{"Accept", "Access-Control-", "Anthropic-", "Content-", "Postern-", "Proxy-", "X-Forwarded-"}
-)
+// usedHeaders have another meaning.
+var usedHeaders = regexp.MustCompile(`^(Accept|Access-Control-|Anthropic-|(X-)?Api-Key$|Authorization$|Connection$|` +
+	`Content-|Cookie$|Expect$|Forwarded$|Host$|Keep-Alive$|Origin$|Postern-|Proxy-|Te$|Trace(parent|state)$|Trailer$|` +
+	`Transfer-Encoding$|Upgrade$|X-Forwarded-|X-Session-Id$)`)
 
 func (f *PersonFields) normalize() error {
 	f.UserHeader = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(f.UserHeader))
-	begins := func(prefix string) bool { return strings.HasPrefix(f.UserHeader, prefix) }
 	switch l := f.PersonLimits; {
 	case f.UserHeader != "" && (!httpguts.ValidHeaderFieldName(f.UserHeader) || len(f.UserHeader) > MaxPerson):
 		return InField("user_header", Errorf(ErrInvalid, "user_header %.40q is not the name of a header, such as "+
 			"X-OpenWebUI-User-Email", f.UserHeader))
-	case slices.Contains(usedHeaders, f.UserHeader) || slices.ContainsFunc(usedPrefixes, begins):
+	case usedHeaders.MatchString(f.UserHeader):
 		return InField("user_header", Errorf(ErrInvalid, "the header %s has another meaning: choose one that only names "+
 			"the person", f.UserHeader))
 	case f.UserHeader != "" && f.UserField:
@@ -90,14 +86,14 @@ func (k *LiveKey) NamesPeople() (header string, inBody bool) {
 	return r.UserHeader, r.UserField
 }
 
-// ForgetPerson deletes the usage of a person behind a key, given by id or name. When it returns without an error, no
-// edge shows the person in requests until now. Until tomorrow, further requests count for OtherPeople.
+// ForgetPerson makes a key, given by id or name, forget a person: requests until the end of the day. When it returns
+// without an error, no edge returns the name for them; the rows are deleted later.
 func (s *Store) ForgetPerson(ctx context.Context, account, idOrName, person string, checks ...KeyCheck) (Key, error) {
 	if person == "" || len(person) > MaxPerson || person == OtherPeople {
 		return Key{}, InField("person", Errorf(ErrInvalid, "a name of 1 to %d bytes is necessary, which is not %q", MaxPerson,
 			OtherPeople))
 	}
-	k, err := update(ctx, s, "forgetting the person", func(t *tx) (Key, error) {
+	return update(ctx, s, "forgetting the person", func(t *tx) (Key, error) {
 		r, err := findKey(t, account, idOrName, checks...)
 		if err != nil {
 			return Key{}, err
@@ -116,7 +112,6 @@ func (s *Store) ForgetPerson(ctx context.Context, account, idOrName, person stri
 		keyKind.save(t, r)
 		return r.Key, nil
 	})
-	return k, s.dropAfter(ctx, account, err)
 }
 
 // forgottenHash returns what a record keeps of a name that is forgotten.
@@ -139,31 +134,29 @@ func (s *Store) KeepsPerson(account, key, person, day string) bool {
 		(len(r.Forgotten) == 0 || r.Forgotten[forgottenHash(key, person)] < day)
 }
 
-// EachPerson is [Store.EachUsage] for the people behind a key, with those who are no longer kept.
-func (s *Store) EachPerson(ctx context.Context, account, key, from, to string, f func(UsageRow) error) error {
-	return s.eachRow(ctx, dirPeople, account, key, from, to, f)
-}
-
-// dropAfter drops rows of people after a write that failed with err. If that fails, the sweeper tries again.
-func (s *Store) dropAfter(ctx context.Context, account string, err error) error {
-	if Committed(err) {
-		if failed := s.dropPeople(ctx, account); failed != nil {
-			s.log.Warn("failed to remove the usage of people", "account_id", account, "error", failed)
-		}
+// EachPerson is [Store.EachUsage] for a person behind a key, or for all if person is "".
+func (s *Store) EachPerson(ctx context.Context, account, key, person, from, to string, f func(UsageRow) error) error {
+	if person != "" {
+		key += "/" + url.PathEscape(person)
 	}
-	return err
+	return s.eachRow(ctx, usageSpans(dirPeople+account+"/", key, from, to), func(r UsageRow) error {
+		if !s.keeps(&r) {
+			return nil
+		}
+		return f(r)
+	})
 }
 
-// dropPeople deletes the rows of people of an account that are not kept.
+// dropPeople deletes the rows of people of an account that are not kept. Other gateways drop theirs in PublishUsage.
 func (s *Store) dropPeople(ctx context.Context, account string) error {
 	var paths []string
-	drop := func(item Item) error {
+	_, err := s.shared.Each(ctx, Prefix(dirPeople+account+"/"), func(item Item) error {
 		if r, err := rowOf(item.Key); err == nil && !s.keeps(&r) {
 			paths = append(paths, item.Key)
 		}
 		return nil
-	}
-	if _, err := s.shared.Each(ctx, Prefix(dirPeople+account+"/"), drop); err != nil {
+	})
+	if err != nil {
 		return err
 	}
 	return s.deleteAll(ctx, paths, nil)

@@ -122,7 +122,7 @@ func TestPeopleOfSeveralGateways(t *testing.T) {
 	today := time.Now().UTC().Format(time.DateOnly)
 	people := func(s *store.Store) map[string]int64 {
 		sums := map[string]int64{}
-		must(t, s.EachPerson(t.Context(), account, k.ID, today, today, func(r store.UsageRow) error {
+		must(t, s.EachPerson(t.Context(), account, k.ID, "", today, today, func(r store.UsageRow) error {
 			sums[r.Person] += r.Requests
 			return nil
 		}))

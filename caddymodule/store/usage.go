@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -109,14 +110,14 @@ type usageRecord struct {
 	Usage
 }
 
-// path returns the KV key of a row of an edge. The name of the deployment or the person may
-// contain slashes, so it is last.
+// path returns the KV key of a row of an edge. The name of the deployment may contain
+// slashes, so it is last.
 func (r *UsageRow) path(edge string) string {
-	dir := usageDir(r.Day)
+	rest := r.Account + "/" + r.Day + "/" + r.Key + "/"
 	if r.Person != "" {
-		dir = dirPeople
+		return dirPeople + rest + url.PathEscape(r.Person) + "/" + edge
 	}
-	return dir + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment + r.Person
+	return usageDir(r.Day) + rest + edge + "/" + r.Deployment
 }
 
 // rowOf returns the row with a KV key, without its sums.
@@ -127,7 +128,8 @@ func rowOf(path string) (UsageRow, error) {
 	}
 	r := UsageRow{Account: parts[2], Day: parts[3], Key: parts[4], Deployment: parts[6]}
 	if strings.HasPrefix(path, dirPeople) {
-		r.Deployment, r.Person = "", parts[6]
+		r.Deployment = ""
+		r.Person, _ = url.PathUnescape(parts[5])
 	}
 	return r, nil
 }
@@ -223,10 +225,6 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 // key, only with those of this key, without reading others. The rows include those that this gateway has saved
 // and not published. Those of other gateways are at most half a minute old. f must not use the store.
 func (s *Store) EachUsage(ctx context.Context, account, key, from, to string, f func(UsageRow) error) error {
-	return s.eachRow(ctx, usageDir(to), account, key, from, to, f)
-}
-
-func (s *Store) eachRow(ctx context.Context, dir, account, key, from, to string, f func(UsageRow) error) error {
 	for _, day := range []string{from, to} {
 		if err := (&UsageRow{Day: day, Key: key}).check(); err != nil {
 			return err
@@ -235,10 +233,15 @@ func (s *Store) eachRow(ctx context.Context, dir, account, key, from, to string,
 	if !checkAccount(account) {
 		return errNoAccount(account)
 	}
+	return s.eachRow(ctx, usageSpans(usageDir(to)+account+"/", key, from, to), f)
+}
+
+// eachRow calls f with the rows of spans.
+func (s *Store) eachRow(ctx context.Context, spans []Span, f func(UsageRow) error) error {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	var err error
-	spans, own := usageSpans(dir, account, key, from, to), make(map[string]UsageRow)
+	own := make(map[string]UsageRow)
 	if s.own != s.shared {
 		err = eachUsage(ctx, s.own, spans, func(path string, r UsageRow) error {
 			own[path] = r
@@ -283,10 +286,9 @@ func eachUsage(ctx context.Context, kv KV, spans []Span, f func(path string, r U
 	return nil
 }
 
-// usageSpans returns the spans of the rows of an account: one from the day or hour from to to, or, with a key, one of
+// usageSpans returns the spans of the rows of an account in dir: one from the day or hour from to to, or, with a key, one of
 // the key for each day or hour.
-func usageSpans(dir, account, key, from, to string) (spans []Span) {
-	dir += account + "/"
+func usageSpans(dir, key, from, to string) (spans []Span) {
 	if key == "" {
 		return []Span{{Start: dir + from, End: Prefix(dir + to + "/").End}}
 	}
