@@ -25,11 +25,13 @@ import (
 // instead.
 type accessLog struct {
 	logger *zap.Logger // http.log.access, like Caddy's own
+	// hidden returns the header that the entry of a request does not contain, "" for none; nil: always none.
+	hidden func(http.Header) string
 }
 
 // newAccessLog returns the log for a handler of a configuration.
 func newAccessLog(ctx caddy.Context) accessLog {
-	return accessLog{ctx.Logger(new(caddyhttp.App)).Named("log.access")}
+	return accessLog{logger: ctx.Logger(new(caddyhttp.App)).Named("log.access")}
 }
 
 // begin must be called before a request is served. Serve the request with the
@@ -42,7 +44,11 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 		return w, func() {}
 	}
 	skip, _ := caddyhttp.GetVar(r.Context(), caddyhttp.LogSkipVar).(bool)
-	if skip || !serve.CarriesSecret(r) {
+	hidden := ""
+	if l.hidden != nil {
+		hidden = l.hidden(r.Header)
+	}
+	if skip || !serve.CarriesSecret(r) && r.Header[hidden] == nil {
 		return w, func() {
 			if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
 				for _, field := range logFields(ex) {
@@ -55,6 +61,7 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 	shown := caddyhttp.LoggableHTTPRequest{
 		Request: serve.WithoutSecrets(r), ShouldLogCredentials: server.Logs.ShouldLogCredentials,
 	}
+	delete(shown.Header, hidden)
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	return recorder, func() { l.write(server.Logs, shown, recorder, ex) }
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/coder/websocket"
 
+	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
 	"github.com/postern-dev/postern/tests/rig/wait"
 )
@@ -215,6 +216,30 @@ func TestAccessLogOfModels(t *testing.T) {
 		if entry := entryOf(t, line); entry["key_id"] == nil || entry["model"] != logged ||
 			logged == nil && bytes.Contains(line, []byte("quartz")) {
 			t.Errorf("%s: the entry is %s", model, line)
+		}
+	}
+}
+
+// The entry has no header that names the person behind a key, and is as complete as others.
+func TestAccessLogHidesPeople(t *testing.T) {
+	s := newTestSite(t, "log {\n output memory\n}\nmodel_gateway")
+	st := s.app.store.Opened().Store
+	for _, header := range []string{"", "X-OpenWebUI-User-Email"} {
+		_, err := st.EditKey(t.Context(), "default", "test", func(k *store.Key) error {
+			k.UserHeader = header
+			return nil
+		})
+		must(t, err)
+		for _, path := range []string{"/v1/models", "/models", "/v1/nosuch"} {
+			accessLogs.lines, accessLogs.wrote = nil, make(chan struct{}, 1)
+			s.do(t, "GET", path, "", "Authorization: Bearer "+s.key, "X-OpenWebUI-User-Email: anna@example.com")
+			wait.For(t, accessLogs.wrote, "the log entry")
+			line := accessLogs.lines[0]
+			entry := entryOf(t, line)
+			if bytes.Contains(line, []byte("anna@")) != (header == "") || entry["status"] == nil || entry["size"] == nil ||
+				strings.HasPrefix(path, "/v1") && entry["key_id"] == nil || bytes.Contains(line, []byte(s.key)) {
+				t.Errorf("%s with %q: the entry is %s", path, header, line)
+			}
 		}
 	}
 }

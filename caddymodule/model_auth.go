@@ -51,6 +51,7 @@ func (a *Auth) Provision(ctx caddy.Context) error {
 		return err
 	}
 	a.auth = serve.Authenticator{Server: app.server, CORS: cors}
+	a.access.hidden = a.auth.PersonHeader
 	return nil
 }
 

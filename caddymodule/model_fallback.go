@@ -39,7 +39,9 @@ func (f *Fallback) Provision(ctx caddy.Context) (err error) {
 	if f.cors, err = serve.NewCORS(f.CORS); err != nil {
 		return err
 	}
-	f.app, err = appOf(ctx)
+	if f.app, err = appOf(ctx); err == nil {
+		f.access.hidden = serve.Authenticator{Server: f.app.server}.PersonHeader
+	}
 	return err
 }
 

@@ -27,6 +27,7 @@ type file struct {
 	path     string // "": none
 	maxBytes int
 	known    func(account string) bool
+	mask     func(account string, r *Request) bool // removes a person who is no longer kept
 	log      *slog.Logger
 	db       atomic.Pointer[bolt.DB] // nil if it is not open
 }
@@ -127,6 +128,7 @@ func (f *file) put(tx *bolt.Tx, r *logged) error {
 	}
 	b.FillPercent = fill
 	value := *r.Request
+	f.mask(r.account, &value)
 	if value.Time = (time.Time{}); value.Refusals == 0 {
 		value.ID = ""
 	}

@@ -71,6 +71,7 @@ func (l *Log) Find(ctx context.Context, account string, q Query) (f Found, err e
 		return f, nil
 	}
 	s := newSearch(&q)
+	s.mask = func(r *Request) { l.mask(account, r) }
 	s.findInMemory(l.unsavedOf(account), &f) // first, so that what is saved meanwhile is not missed
 	err = l.search(ctx, account, q.Caller, func(created time.Time, b *bolt.Bucket) {
 		if f.Since = created; b != nil {
@@ -135,6 +136,7 @@ type search struct {
 	members [][]byte        // what the JSON of a row contains
 	text    []byte          // what a row contains in lower case
 	buffer  []byte
+	mask    func(*Request)
 }
 
 func newSearch(q *Query) *search {
@@ -161,8 +163,9 @@ func (s *search) findInMemory(rows []*Request, f *Found) {
 	for _, r := range rows {
 		at := r.cursor()
 		s.seen[at] = true
-		if s.q.Matches(r) && (s.q.Before == "" || at < s.q.Before) {
-			f.Requests = append(f.Requests, *r)
+		shown := *r
+		if s.mask(&shown); s.q.Matches(&shown) && (s.q.Before == "" || at < s.q.Before) {
+			f.Requests = append(f.Requests, shown)
 		}
 	}
 }
@@ -188,6 +191,7 @@ func (s *search) findInFile(b *bolt.Bucket, f *Found) {
 			continue
 		}
 		r, err := decode(k, v)
+		s.mask(&r)
 		switch {
 		case err != nil || !s.q.Matches(&r):
 			if misses++; misses == maxMisses {

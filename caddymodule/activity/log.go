@@ -32,6 +32,7 @@ type Log struct {
 	mu      sync.Mutex
 	unsaved unsaved
 	usage   map[usageKey]*usageRow
+	people  map[peopleKey]*keyPeople
 
 	file     *file
 	searches *fair.Line // one search of the file at a time
@@ -44,12 +45,14 @@ type Log struct {
 func New(o Options) *Log {
 	l := &Log{
 		store: o.Store, log: o.Logger, usage: make(map[usageKey]*usageRow),
+		people:  make(map[peopleKey]*keyPeople),
 		unsaved: unsaved{rows: make(map[string]map[unsavedKey]*Request)},
 	}
 	l.searches = fair.NewLine(func() int { return 1 })
 	l.log = cmp.Or(l.log, slog.New(slog.DiscardHandler))
 	l.file = &file{path: o.Path, maxBytes: cmp.Or(o.maxBytes, maxBytes), log: l.log}
 	l.file.known = func(account string) bool { _, ok := l.store.Account(account); return ok }
+	l.file.mask = l.mask
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
 	l.worker.Go(func() { l.run(ctx) })

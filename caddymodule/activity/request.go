@@ -12,8 +12,9 @@ type Request struct {
 	Time             time.Time `json:"time"` // to the millisecond
 	KeyID            string    `json:"key_id"`
 	KeyName          string    `json:"key_name"`
-	Deployment       string    `json:"deployment"`      // public name
-	Model            string    `json:"model,omitempty"` // from the client, if it is not the deployment
+	Person           string    `json:"person,omitempty"` // behind the key, as its client says
+	Deployment       string    `json:"deployment"`       // public name
+	Model            string    `json:"model,omitempty"`  // from the client, if it is not the deployment
 	Connector        string    `json:"connector_id,omitempty"`
 	Dialect          string    `json:"dialect"`
 	Operation        string    `json:"operation"` // path below /v1, or [Test] or [Playground]
@@ -77,7 +78,7 @@ const maxField = 256
 func (r *Request) clip() {
 	r.Time = r.Time.UTC().Truncate(time.Millisecond)
 	for _, field := range [...]*string{
-		&r.ID, &r.KeyID, &r.KeyName, &r.Deployment, &r.Model, &r.Connector, &r.Dialect,
+		&r.ID, &r.KeyID, &r.KeyName, &r.Person, &r.Deployment, &r.Model, &r.Connector, &r.Dialect,
 		&r.Operation, &r.ErrorCode, &r.Error, &r.Reason, &r.ServerError,
 	} {
 		if len(*field) > maxField {

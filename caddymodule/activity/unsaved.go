@@ -17,8 +17,8 @@ type unsaved struct {
 
 // unsavedKey identifies an unsaved request of an account. Equal refusals of a minute have the same key.
 type unsavedKey struct {
-	row string
-	at  time.Time // when the request began, or the minute of an entry
+	row, person string
+	at          time.Time // when the request began, or the minute of an entry
 }
 
 // logged is an unsaved request of an account.
@@ -45,7 +45,7 @@ func (u *unsaved) add(account string, r *Request) (first bool) {
 	if u.rows[account] == nil {
 		u.rows[account] = make(map[unsavedKey]*Request)
 	}
-	k := unsavedKey{r.rowID(), at}
+	k := unsavedKey{r.rowID(), r.Person, at}
 	old := u.rows[account][k]
 	switch {
 	case old == nil:

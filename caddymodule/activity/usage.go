@@ -15,6 +15,7 @@ type usageKey struct {
 	hour                     int64 // since 1970 in UTC; the first one of a day
 	daily                    bool  // the row is that of the day
 	account, key, deployment string
+	person                   string // of a row of a person, which has no deployment; else ""
 }
 
 // usageRow is a row of this gateway's usage. It is dropped when it is idle, and read from the store again
@@ -32,7 +33,9 @@ func (k usageKey) storeRow(keyName string) store.UsageRow {
 		layout = time.DateOnly
 	}
 	day := time.Unix(k.hour*hourSeconds, 0).UTC().Format(layout)
-	return store.UsageRow{Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, KeyName: keyName}
+	return store.UsageRow{
+		Account: k.account, Day: day, Key: k.key, Deployment: k.deployment, Person: k.person, KeyName: keyName,
+	}
 }
 
 // countUsage adds a request to the rows of the day and the hour in which it ended, as limits do. The caller
@@ -40,18 +43,25 @@ func (k usageKey) storeRow(keyName string) store.UsageRow {
 func (l *Log) countUsage(account string, r *Request) {
 	ended := r.Time.Add(time.Duration(r.DurationMillis * float64(time.Millisecond)))
 	hour, usage := max(0, ended.Unix()/hourSeconds), r.usage()
-	for _, k := range [...]usageKey{
-		{hour - hour%24, true, account, r.KeyID, r.Deployment},
-		{hour, false, account, r.KeyID, r.Deployment},
-	} {
-		counted := l.usage[k]
-		if counted == nil {
-			counted = new(usageRow)
-			l.usage[k] = counted
-		}
-		counted.keyName = r.KeyName
-		counted.unsaved.Add(usage)
+	day := usageKey{hour: hour - hour%24, daily: true, account: account, key: r.KeyID, deployment: r.Deployment}
+	l.add(day, r.KeyName, usage)
+	l.add(usageKey{hour: hour, account: account, key: r.KeyID, deployment: r.Deployment}, r.KeyName, usage)
+	if r.Person != "" {
+		day.deployment, day.person = "", r.Person
+		usage.FirstTokenTimes, usage.Waits, usage.Speeds = store.Histogram{}, store.Histogram{}, store.Histogram{}
+		l.add(day, "", usage)
 	}
+}
+
+// add adds a request to a row. The caller holds l.mu.
+func (l *Log) add(k usageKey, keyName string, usage store.Usage) {
+	counted := l.usage[k]
+	if counted == nil {
+		counted = new(usageRow)
+		l.usage[k] = counted
+	}
+	counted.keyName = keyName
+	counted.unsaved.Add(usage)
 }
 
 // usage returns the sums of one request.
@@ -176,7 +186,7 @@ func (l *Log) eachUsage(ctx context.Context, account, key, from, to string, f fu
 	if err := l.store.EachUsage(ctx, account, key, from, to, f); err != nil {
 		return err
 	}
-	for _, r := range l.unsavedRows(account) {
+	for _, r := range l.unsavedRows(account, false) {
 		if len(r.Day) != len(to) || r.Day < from || r.Day > to || key != "" && r.Key != key {
 			continue
 		}
@@ -208,12 +218,12 @@ func pieces(from, to string) iter.Seq2[string, string] {
 	}
 }
 
-// unsavedRows returns the requests of an account that are not yet saved.
-func (l *Log) unsavedRows(account string) (rows []store.UsageRow) {
+// unsavedRows returns the requests of an account that are not yet saved, of people or in all.
+func (l *Log) unsavedRows(account string, people bool) (rows []store.UsageRow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.usage {
-		if k.account == account && r.unsaved.Requests > 0 {
+		if k.account == account && (k.person != "") == people && r.unsaved.Requests > 0 {
 			next := k.storeRow(r.keyName)
 			next.Usage = r.unsaved
 			rows = append(rows, next)

@@ -93,6 +93,25 @@ stopped.
 			printKey(in, k)
 		}),
 	}, {
+		use: "people NAME [--since DAY]", operation: "GET /keys/{id}/people",
+		long: `Shows the usage of the people behind an API key, given by name or id, which has
+--user-header or --user-field. "others" are requests without a name, and the people
+beyond a thousand on a day. Days are in UTC.`,
+		example: `  caddy gateway key people webui
+  caddy gateway key people webui --since 2026-11-01`,
+		print: list[manage.PersonUsage]{
+			columns: "PERSON, REQUESTS, ERRORS, INPUT, OUTPUT, LAST DAY", empty: "No requests of people in these days.",
+		}.print,
+	}, {
+		use: "forget NAME --person PERSON", operation: "POST /keys/{id}/forget",
+		long: `Deletes the usage of a person behind an API key, given by name or id, and the name
+of the person in requests. Until tomorrow (UTC), further requests of this person count
+for "others".`,
+		example: `  caddy gateway key forget webui --person anna@example.com`,
+		print: show(func(in *invocation, k manage.Key) {
+			in.printf("Key %q (%s) has forgotten the person.\n", k.Name, k.ID)
+		}),
+	}, {
 		use: "rotate NAME [--grace DURATION]", operation: "POST /keys/{id}/rotate",
 		long: `Creates a new secret for an API key, given by name or id, and prints it. The
 current secret stays valid for the grace period. At most two secrets are valid: a
@@ -249,6 +268,9 @@ func printKey(in *invocation, k manage.Key) {
 `, k.ID, k.Scope, in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(k.OwnerName, "none"),
 		cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits),
 		cmp.Or(k.Priority, store.PriorityNormal), keyState(in, k))
+	if k.NamesPeople() {
+		in.printf("  people   by %s; limits of each: %s\n", cmp.Or(k.UserHeader, "the body"), limitList(k.PersonLimits))
+	}
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {

@@ -43,6 +43,23 @@ var keyTests = []struct {
 	{"key_setup_unknown", "key setup emacs", map[string]adminAnswer{
 		"POST /model_gateway/setups": {400, `{"error":"a code sets up claude or codex, not \"emacs\""}`},
 	}},
+	{
+		"key_people", "key people webui --since 2026-11-01",
+		ok("GET /model_gateway/keys/webui/people?since=2026-11-01", `[{"person":"anna@example.com","requests":42,`+
+			`"errors":1,"input_tokens":91200,"output_tokens":12800,"last_day":"2026-11-21"},`+
+			`{"person":"x\u001b[2J","requests":1,"errors":0,"input_tokens":1,"output_tokens":2,"last_day":"2026-11-20"}]`),
+	},
+	{"key_people_none", "key people webui", ok("GET /model_gateway/keys/webui/people", "[]")},
+	{
+		"key_forget", "key forget webui --person anna@example.com",
+		ok("POST /model_gateway/keys/webui/forget", keyJSON),
+	},
+	{"key_forget_nobody", "key forget webui", nil},
+	{
+		"key_set_people", "key set webui --user-header X-User --person-requests-per-day 100",
+		ok("PATCH /model_gateway/keys/webui", strings.Replace(keyJSON, "}",
+			`,"user_header":"X-User","person_limits":{"requests_per_day":100}}`, 1)),
+	},
 	{"key_list", "key list", ok("GET /model_gateway/keys", "["+keyJSON+","+revokedKeyJSON+"]")},
 	{
 		"key_list_priority", "key list",

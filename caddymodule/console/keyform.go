@@ -25,6 +25,9 @@ type keyForm struct {
 	Networks          string // separated by commas
 	Days              string // until it expires
 	Limits            []limitField
+	UserHeader        string
+	UserField         bool
+	PersonLimits      []limitField
 	Priority          store.Priority // "": normal
 	Change            bool           // of a key
 	Page              string         // that shows a preview without scripts; "": none
@@ -84,6 +87,21 @@ func limitFields(value func(name string) string) []limitField {
 	return fields
 }
 
+// personLimitFields returns the fields of the limits for each person, with the values that value returns.
+func personLimitFields(value func(name string) string) []limitField {
+	fields := slices.DeleteFunc(limitFields(value), func(l limitField) bool { return l.Name == limits.TokensPerMonth })
+	for i := range fields {
+		fields[i].Name, fields[i].Hint = "person_"+fields[i].Name, ""
+	}
+	return fields
+}
+
+// showPeople sets the fields about the people behind a key.
+func (f *keyForm) showPeople(p store.PersonFields) {
+	f.UserHeader, f.UserField = p.UserHeader, p.UserField
+	f.PersonLimits = personLimitFields(func(name string) string { return amountText(*p.PersonLimits.Field(name)) })
+}
+
 // showLimits sets the fields of the limits.
 func (f *keyForm) showLimits(l limits.UsageLimits) {
 	f.Limits = limitFields(func(name string) string { return amountText(*l.Field(name)) })
@@ -120,13 +138,14 @@ func newKeyForm(v *visit) keyForm {
 	f := keyForm{
 		Name: value("name"), Scope: value("scope"), Note: value("note"), DefaultModel: value("default_model"),
 		Owner: value("owner"), Networks: value("networks"), Days: value("days"),
-		Priority: store.Priority(value("priority")),
+		Priority: store.Priority(value("priority")), UserHeader: value("user_header"), UserField: value("user_field") != "",
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		f.Users = load(v, v.Manage.Users)
 	}
 	if v.r.PostForm.Has(limits.Names()[0]) { // members have no fields for them
 		f.Limits = limitFields(value)
+		f.PersonLimits = personLimitFields(func(name string) string { return value("person_" + name) })
 	}
 	return f
 }
@@ -155,6 +174,12 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 			return err
 		}
 	}
+	k.UserHeader, k.UserField = f.UserHeader, f.UserField
+	for _, l := range f.PersonLimits {
+		if *k.PersonLimits.Field(strings.TrimPrefix(l.Name, "person_")), err = l.amount(); err != nil {
+			return err
+		}
+	}
 	networks := strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })
 	k.AllowedIPs, err = store.ParseNetworks(networks)
 	return store.InField("networks", err)
@@ -174,6 +199,7 @@ func newKeyData(v *visit) any {
 	if v.r.Method == http.MethodGet && f.Scope == "" {
 		f.Owner = cmp.Or(f.Owner, v.User.ID)
 		f.showDefaults(load(v, v.Manage.KeyDefaults))
+		f.showPeople(store.PersonFields{})
 	}
 	f.Page = "/console/keys/new"
 	f.Preview = preview(v, f.Scope)

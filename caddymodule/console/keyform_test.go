@@ -25,10 +25,14 @@ func TestKeyPageKeepsFields(t *testing.T) {
 		fields := store.KeyFields{
 			Name: "key of " + u.Name, Scope: "qwen*,llama3", ExpiresAt: new(h.now().Add(time.Hour).UTC()), Owner: u.ID,
 			Note: "for <tests>", DefaultModel: "llama3", Priority: store.PriorityHigh,
-			AllowedIPs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
+			PersonFields: store.PersonFields{UserHeader: "X-Openwebui-User-Email"},
+			AllowedIPs:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
 		}
 		for i, name := range limits.Names() {
 			*fields.Limits.Field(name) = 1_234_567 + i
+			if name != limits.TokensPerMonth {
+				*fields.PersonLimits.Field(name) = 2_345_678 + i
+			}
 		}
 		for field, value := range reflect.ValueOf(fields).Fields() {
 			if value.IsZero() {

@@ -173,6 +173,7 @@ func keyData(v *visit) any {
 		f.Name, f.Scope, f.Owner, f.Note, f.Networks = k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs)
 		f.Days, f.DefaultModel, f.Priority = keepDays, k.DefaultModel, k.Priority
 		f.showLimits(k.Limits)
+		f.showPeople(k.PersonFields)
 	}
 	if gone := (store.User{ID: k.Owner, Name: k.OwnerName}); p.Form.Users != nil && gone.Name != "" &&
 		!slices.ContainsFunc(p.Form.Users, func(u manage.User) bool { return u.ID == gone.ID }) {

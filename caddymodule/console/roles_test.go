@@ -91,12 +91,12 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 		store.Deployment{Account: store0, Name: "m", Connectors: []string{con.ID}})))
 	admin := h.in(ada)
 	waiting := admin.claim(admin.code(), "spare-box").ID
-	query := "?" + encode("name", "m", "id", con.ID, "connector", con.ID)
 	for _, role := range store.Roles() {
 		u, b := h.ofRole(role)
 		own, _, err := h.store.CreateKey(t.Context(),
 			store0, store.KeyFields{Name: "own of " + u.Name, Scope: "*", Owner: u.ID})
 		must(t, err)
+		query := "?" + encode("name", "m", "id", con.ID, "connector", con.ID, "key", own.ID)
 		token, _, err := h.store.CreateToken(t.Context(),
 			store.Token{Account: store0, User: u.ID, Name: "ci", Rights: store.RightRead})
 		must(t, err)

@@ -96,6 +96,8 @@ var routes = []route{
 	do("POST /console/keys/setup", "POST /setups", createSetup, newSetupTab),
 	do("GET /console/keys/{id}/created", "POST /keys", keyCreated, nil),
 	do("POST /console/keys/{id}/created", "POST /keys", keyCreated, nil),
+	page(peopleTab, "GET /keys/{id}/people"),
+	do("POST /console/keys/{id}/forget", "POST /keys/{id}/forget", forgetPerson, peopleTab),
 	page(revokeKeyTab, "DELETE /keys/{id}"),
 	do("POST /console/keys/{id}", "PATCH /keys/{id}", editKey, keyTab),
 	do("POST /console/keys/{id}/rotate", "POST /keys/{id}/rotate", rotateKey, keyTab),

@@ -32,6 +32,8 @@ var accesses = map[string]access{
 	"POST /setups":                 {path: "/setups", body: map[string]string{"client": "claude"}},
 	"GET /keys/{id}":               {path: "/keys/{key}"},
 	"GET /keys/{id}/limits":        {path: "/keys/{key}/limits"},
+	"GET /keys/{id}/people":        {path: "/keys/{key}/people"},
+	"POST /keys/{id}/forget":       {path: "/keys/{key}/forget", body: map[string]string{"person": "anna"}},
 	"PATCH /keys/{id}":             {path: "/keys/{key}", body: map[string]string{"note": "new"}},
 	"POST /keys/{id}/rotate":       {path: "/keys/{key}/rotate", body: map[string]string{}},
 	"POST /keys/{id}/disable":      {path: "/keys/{key}/disable", body: map[string]string{}},

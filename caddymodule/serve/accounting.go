@@ -209,6 +209,7 @@ func (c *clientRequest) entry(e Ending) activity.Request {
 		Time:            ex.Start,
 		KeyID:           key.ID,
 		KeyName:         key.Name,
+		Person:          ex.person,
 		Deployment:      ex.Deployment,
 		Connector:       ex.Connector,
 		Dialect:         string(ex.Operation.Dialect),

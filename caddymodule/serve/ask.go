@@ -84,13 +84,14 @@ type withoutKey string
 // everyModel is the scope of requests without a key.
 var everyModel, _ = scope.Parse("*") // no error: it is valid
 
-func (withoutKey) ID() string               { return "" }
-func (c withoutKey) Owner() string          { return string(c) }
-func (withoutKey) Key() store.Key           { return store.Key{} }
-func (withoutKey) Scope() scope.Scope       { return everyModel }
-func (withoutKey) Allows(string) bool       { return true }
-func (withoutKey) DefaultModel() string     { return "" }
-func (withoutKey) Priority() store.Priority { return store.PriorityNormal }
+func (withoutKey) ID() string                  { return "" }
+func (c withoutKey) Owner() string             { return string(c) }
+func (withoutKey) Key() store.Key              { return store.Key{} }
+func (withoutKey) Scope() scope.Scope          { return everyModel }
+func (withoutKey) Allows(string) bool          { return true }
+func (withoutKey) DefaultModel() string        { return "" }
+func (withoutKey) Priority() store.Priority    { return store.PriorityNormal }
+func (withoutKey) NamesPeople() (string, bool) { return "", false }
 
 // idle reports whether the request is the gateway's own.
 func (ex *Exchange) idle() bool { return ex.question != nil && ex.question.Idle }

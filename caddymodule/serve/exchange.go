@@ -36,6 +36,9 @@ type authenticated struct {
 	backend  *Backend
 	keyCall  *store.Call // ends when the key no longer allows the model; nil: a request of the console without a key
 	question *Question   // of the console; nil: a client has sent the request
+	// set by Translator: the person behind the key; "": requests with the key name none
+	person  string
+	subject limits.Subject // the person
 }
 
 // Caller is what a request needs to know of its key, implemented by [store.LiveKey] and, for requests of the console,
@@ -48,6 +51,7 @@ type Caller interface {
 	Allows(model string) bool
 	DefaultModel() string
 	Priority() store.Priority
+	NamesPeople() (header string, inBody bool)
 }
 
 // translated is written by Translator.
@@ -72,9 +76,9 @@ type routed struct {
 	judged       limits.Used       // by the judge of the answer
 }
 
-// client returns the key of the request, and its owner.
+// client returns who takes turns: the key of the request, or the person behind it, and the key's owner.
 func (ex *Exchange) client() fair.Client {
-	return fair.Client{Owner: ex.Key.Owner(), Key: ex.Key.ID()}
+	return fair.Client{Owner: ex.Key.Owner(), Key: cmp.Or(ex.subject.ID, ex.Key.ID())}
 }
 
 // reservation returns an empty reservation in the memory budget.

@@ -50,6 +50,7 @@ func (c *clientRequest) read(r *http.Request) *dialect.Error {
 			return derr
 		}
 	}
+	c.takePerson(body)
 	return c.decode(body)
 }
 

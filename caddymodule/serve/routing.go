@@ -209,7 +209,7 @@ func (t *routing) roundTrip(ctx context.Context) (*http.Response, error) {
 	if ex.Operation.Kind == dialect.Voices {
 		r.URL.RawQuery = "model=" + url.QueryEscape(t.place.Model)
 	}
-	response, err := t.place.Tunnel.(Tunnel).Send(r.WithContext(ctx), ex.client().Key)
+	response, err := t.place.Tunnel.(Tunnel).Send(r.WithContext(ctx), ex.Key.ID())
 	if err != nil {
 		ex.attempts.first.end()
 	}

@@ -82,6 +82,8 @@
 //	x/acme/locks/NAME               lock of that storage; has a lease
 //	x/audit/ACCOUNT/ID              management operation, for the audit log; ACCOUNT is empty for
 //	                                operations of the gateway
+//	x/people/ACCOUNT/DAY/KEY/PERSON/EDGE
+//	                                usage of a person behind the key on that day; kept for 62 days
 //	x/usage/ACCOUNT/DAY/KEY/EDGE/DEPLOYMENT
 //	                                usage of the key with the deployment on that day through one
 //	                                gateway; EDGE is "local" if it has no name

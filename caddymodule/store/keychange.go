@@ -26,6 +26,11 @@ func (s *Store) EditKey(ctx context.Context, account, idOrName string, change fu
 				return err
 			}
 		}
+		if r.NamesPeople() && !before.NamesPeople() {
+			if err := checkPeople(t, r); err != nil {
+				return err
+			}
+		}
 		if r.Name != before.Name {
 			if err := takeKeyName(t, r); err != nil {
 				return err

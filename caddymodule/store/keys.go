@@ -31,6 +31,7 @@ type KeyFields struct {
 	Limits     limits.UsageLimits `json:"limits,omitzero" help:"Its limits; 0 is no limit"`
 	// Priority is "" for PriorityNormal.
 	Priority Priority `json:"priority,omitempty" help:"Which of the waiting requests go first: high, normal or low (default normal)"`
+	PersonFields
 }
 
 // Priority orders the waiting requests of keys.
@@ -130,6 +131,8 @@ type keyRecord struct {
 	Hash digest `json:"hash"`
 	// PreviousHash is that of Previous.
 	PreviousHash digest `json:"previous_hash,omitzero"`
+	// Forgotten are the last days on which people are forgotten, by the hashes of their names.
+	Forgotten map[string]string `json:"forgotten,omitempty"`
 
 	scope scope.Scope // parsed
 	live  *LiveKey
@@ -223,16 +226,24 @@ func (s *Store) Key(account, id string) (Key, bool) {
 	return s.currentKey(r, s.now()), ok && r.Account == account
 }
 
-// UsageLimits returns the limits of an account, and those of one of its keys.
-func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey limits.UsageLimits) {
+// UsageLimits returns the limits of an account, or of something in it.
+func (s *Store) UsageLimits(account string, of limits.Subject) limits.UsageLimits {
 	v := s.view.Load()
-	if a, ok := accountKind.byID(v, account); ok {
-		ofAccount = a.Limits.UsageLimits
+	switch of.Of {
+	case limits.OfAccount:
+		a, _ := accountKind.byID(v, account)
+		return a.Limits.UsageLimits
+	case limits.OfKey:
+		if k, _ := keyKind.byID(v, of.ID); k.Account == account {
+			return k.Limits
+		}
+	case limits.OfPerson:
+		id, _ := of.Person()
+		if k, _ := keyKind.byID(v, id); k.Account == account {
+			return k.PersonLimits
+		}
 	}
-	if k, ok := keyKind.byID(v, key); ok && k.Account == account {
-		ofKey = k.Limits
-	}
-	return ofAccount, ofKey
+	return limits.UsageLimits{}
 }
 
 // Keys returns the keys of an account, including revoked ones, in order of creation.
@@ -261,7 +272,7 @@ func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields)
 		if err := keyKind.add(t, r); err != nil {
 			return Key{}, err
 		}
-		if err := checkOwner(t, r); err != nil {
+		if err := cmp.Or(checkOwner(t, r), checkPeople(t, r)); err != nil {
 			return Key{}, err
 		}
 		return r.Key, takeKeyName(t, r)
@@ -318,7 +329,7 @@ func (r *keyRecord) normalize(old *KeyFields, now time.Time) error {
 	if r.Priority == PriorityNormal {
 		r.Priority = ""
 	}
-	return checkUsageLimits(r.Limits)
+	return cmp.Or(checkUsageLimits(r.Limits), r.PersonFields.normalize())
 }
 
 // checkOwner checks that the owner of a key is a user of its account.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -12,6 +11,7 @@ import (
 // is alone. Keys below these directories are not watched, and not in the view.
 const (
 	dirUnwatched = "x/"
+	dirPeople    = dirUnwatched + "people/"
 	dirUsage     = dirUnwatched + "usage/"
 	dirHours     = dirUnwatched + "usage_hours/" // next to dirUsage
 )
@@ -64,15 +64,13 @@ func (s *Store) PublishUsage(ctx context.Context) error {
 	defer s.publishing.Unlock()
 	past := s.now().Add(-keepPublished).UTC().Format(time.DateOnly)
 	puts, deletes := new(tx), new(tx)
-	revision, err := s.own.Each(ctx, Span{Start: dirUsage, End: Prefix(dirHours).End}, func(item Item) error {
-		_, path, _ := strings.Cut(strings.TrimPrefix(item.Key, dirUnwatched), "/")
-		account, rest, _ := strings.Cut(path, "/")
-		day, _, _ := strings.Cut(rest, "/")
-		_, known := s.Account(account)
-		if known && item.ModRevision > s.published.Load() {
+	revision, err := s.own.Each(ctx, Span{Start: dirPeople, End: Prefix(dirHours).End}, func(item Item) error {
+		r, _ := rowOf(item.Key)
+		kept := s.keeps(&r)
+		if kept && item.ModRevision > s.published.Load() {
 			puts.Then = append(puts.Then, Put(item.Key, item.Value))
 		}
-		if !known || day < past {
+		if !kept || r.Day < past {
 			deletes.delete(item.Key)
 		}
 		return nil

@@ -102,7 +102,7 @@ func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
 			keyKind.save(t, old)
 			return old.Key, nil
 		}
-		return r.Key, cmp.Or(keyKind.add(t, r), takeKeyName(t, r))
+		return r.Key, cmp.Or(keyKind.add(t, r), takeKeyName(t, r), checkPeople(t, r))
 	})
 	return k, secret, err
 }

@@ -84,7 +84,7 @@ func (s *Store) sweepOld(ctx context.Context) error {
 	var failed error
 	for _, a := range append(s.Accounts(), Account{}) { // the last one is the gateway, with an audit log
 		days, hours := s.oldUsage(a.ID)
-		failed = errors.Join(failed, s.deleteSpans(ctx, days, hours, s.oldOperations(a.ID)))
+		failed = errors.Join(failed, s.deleteSpans(ctx, days, hours, s.oldOperations(a.ID)), s.dropPeople(ctx, a.ID))
 	}
 	return failed
 }
@@ -161,7 +161,7 @@ var leftoverKind = &kind[leftoverRecord, *leftoverRecord]{
 // clearAccount deletes the remaining records of a removed account.
 func (s *Store) clearAccount(ctx context.Context, id string) error {
 	spans := []Span{
-		Prefix(dirUsage + id + "/"), Prefix(dirHours + id + "/"),
+		Prefix(dirPeople + id + "/"), Prefix(dirUsage + id + "/"), Prefix(dirHours + id + "/"),
 		Prefix(dirKeyNames + id + "/"), Prefix(auditPath(id)),
 	}
 	for dir, kind := range viewed {

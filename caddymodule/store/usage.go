@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type UsageRow struct {
 	Day        string `json:"day"`        // in UTC, like 2026-11-21, or 2026-11-21T15 for an hour
 	Key        string `json:"key"`        // id; "": requests without a key
 	Deployment string `json:"deployment"` // registered name; "": requests without one
+	Person     string `json:"-"`          // of a row of a person, which has no deployment; else ""
 	KeyName    string `json:"key_name"`
 	Usage
 }
@@ -111,7 +113,31 @@ type usageRecord struct {
 // path returns the KV key of a row of an edge. The name of the deployment may contain
 // slashes, so it is last.
 func (r *UsageRow) path(edge string) string {
-	return usageDir(r.Day) + r.Account + "/" + r.Day + "/" + r.Key + "/" + edge + "/" + r.Deployment
+	rest := r.Account + "/" + r.Day + "/" + r.Key + "/"
+	if r.Person != "" {
+		return dirPeople + rest + url.PathEscape(r.Person) + "/" + edge
+	}
+	return usageDir(r.Day) + rest + edge + "/" + r.Deployment
+}
+
+// rowOf returns the row with a KV key, without its sums.
+func rowOf(path string) (UsageRow, error) {
+	parts := strings.SplitN(path, "/", 7)
+	if len(parts) < 7 {
+		return UsageRow{}, fmt.Errorf("%q is not the key of a row of usage", path)
+	}
+	r := UsageRow{Account: parts[2], Day: parts[3], Key: parts[4], Deployment: parts[6]}
+	if strings.HasPrefix(path, dirPeople) {
+		r.Deployment = ""
+		r.Person, _ = url.PathUnescape(parts[5])
+	}
+	return r, nil
+}
+
+// keeps reports whether a row is kept.
+func (s *Store) keeps(r *UsageRow) bool {
+	_, known := s.Account(r.Account)
+	return known && (r.Person == "" || s.KeepsPerson(r.Account, r.Key, r.Person, r.Day))
 }
 
 // UnitOf returns the layout and the length of a day or an hour of usage rows.
@@ -132,15 +158,12 @@ func usageDir(day string) string {
 
 // decodeUsage returns the row of an item.
 func decodeUsage(item Item) (r UsageRow, err error) {
-	path := strings.SplitN(item.Key, "/", 7) // see path
-	if len(path) < 7 {
-		return r, fmt.Errorf("%q is not the key of a row of usage", item.Key)
+	if r, err = rowOf(item.Key); err != nil {
+		return r, err
 	}
 	var record usageRecord
-	if err = decode(item, &record); err == nil {
-		r = UsageRow{Account: path[2], Day: path[3], Key: path[4], Deployment: path[6], KeyName: record.KeyName}
-		r.Usage = record.Usage
-	}
+	err = decode(item, &record)
+	r.KeyName, r.Usage = record.KeyName, record.Usage
 	return r, err
 }
 
@@ -158,14 +181,14 @@ func (r *UsageRow) check() error {
 
 // SaveUsage stores rows of this gateway. Each replaces the stored row, so a write with an
 // unknown outcome can be repeated. rows must not contain duplicates. Rows of removed accounts
-// are ignored.
+// and of forgotten people are ignored.
 func (s *Store) SaveUsage(ctx context.Context, rows []UsageRow) error {
 	t := new(tx)
 	for _, r := range rows {
 		if err := r.check(); err != nil {
 			return err
 		}
-		if _, ok := s.Account(r.Account); ok {
+		if s.keeps(&r) {
 			t.put(r.path(s.edge), &usageRecord{KeyName: r.KeyName, Usage: r.Usage})
 		}
 	}
@@ -181,7 +204,7 @@ func (s *Store) OwnUsage(ctx context.Context, r UsageRow) (Usage, error) {
 	if err := r.check(); err != nil {
 		return Usage{}, err
 	}
-	if _, ok := s.Account(r.Account); !ok {
+	if !s.keeps(&r) {
 		return Usage{}, nil
 	}
 	path := r.path(s.edge)
@@ -210,10 +233,15 @@ func (s *Store) EachUsage(ctx context.Context, account, key, from, to string, f 
 	if !checkAccount(account) {
 		return errNoAccount(account)
 	}
+	return s.eachRow(ctx, usageSpans(usageDir(to)+account+"/", key, from, to), f)
+}
+
+// eachRow calls f with the rows of spans.
+func (s *Store) eachRow(ctx context.Context, spans []Span, f func(UsageRow) error) error {
 	ctx, cancel := s.withSharedTimeout(ctx)
 	defer cancel()
 	var err error
-	spans, own := usageSpans(account, key, from, to), make(map[string]UsageRow)
+	own := make(map[string]UsageRow)
 	if s.own != s.shared {
 		err = eachUsage(ctx, s.own, spans, func(path string, r UsageRow) error {
 			own[path] = r
@@ -258,10 +286,9 @@ func eachUsage(ctx context.Context, kv KV, spans []Span, f func(path string, r U
 	return nil
 }
 
-// usageSpans returns the spans of the rows of an account: one from the day or hour from to to, or, with a key, one of
+// usageSpans returns the spans of the rows of an account in dir: one from the day or hour from to to, or, with a key, one of
 // the key for each day or hour.
-func usageSpans(account, key, from, to string) (spans []Span) {
-	dir := usageDir(to) + account + "/"
+func usageSpans(dir, key, from, to string) (spans []Span) {
 	if key == "" {
 		return []Span{{Start: dir + from, End: Prefix(dir + to + "/").End}}
 	}
