@@ -92,6 +92,7 @@ func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *
 		"method":  func(name string) string { return sessionMethods[name] },
 		"program": func() string { return program.Name },
 		"manual":  func() string { return program.Manual },
+		"release": func(version string) string { return strings.SplitN(version, "+", 2)[0] }, // without the commit
 		"kinds":   func() []store.ModelKind { return store.ModelKinds },
 		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))

@@ -219,7 +219,7 @@ func testFaultsOfConnect(t *testing.T, r *rig) {
 		p.keys(kb.Enter)
 		p.Sees(want)
 	}
-	try("This key may not use any model now")
+	try("This key cannot use any model now")
 	p.Look("connect-none")
 	p.Press("Forget the key")
 	for want, instead := range map[string]http.HandlerFunc{
@@ -264,7 +264,7 @@ func TestConnectToAnotherSite(t *testing.T) {
 	})
 	_, key := g.Key(t, "laptop", "*")
 	for site, want := range map[string]string{
-		listed: "This key may not use any model now", other: "its operator can add " + other + " to cors",
+		listed: "This key cannot use any model now", other: "its operator can add " + other + " to cors",
 	} {
 		p := Start(t).Person(t, site)
 		if site == other {
