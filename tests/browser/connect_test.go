@@ -113,6 +113,13 @@ func testOnlyAKey(t *testing.T, r *rig) {
 	if href := Eval[string](p, `location.href`); href != r.URL+"/console/connect" {
 		t.Errorf("the address is %s", strings.ReplaceAll(href, key, "KEY"))
 	}
+	Eval[string](p, `(() => {
+		const soon = Object.assign(document.createElement("time"), { dateTime: new Date(Date.now() + 55000).toISOString() });
+		soon.dataset.ago = "";
+		document.querySelector("main").append(soon);
+		return "";
+	})()`)
+	p.Sees("in a moment") // what resets in less than a minute
 	p.Press("Forget the key")
 	p.focused("#key")
 	if everything := Eval[string](p, kept); strings.Contains(everything, key) {
