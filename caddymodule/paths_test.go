@@ -1,10 +1,13 @@
 package caddymodule
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // longForm is the long form of the directive model_gateway, with a handler for one path in between.
@@ -63,10 +66,10 @@ func TestSurplusInPaths(t *testing.T) {
 				!strings.Contains(body, "authentication_error") {
 				t.Errorf("without a key: %d %s", response.StatusCode, body)
 			}
-			recent := s.app.store.Opened().Activity.Recent(store.DefaultAccount)
-			if len(recent) == 0 || recent[0].Dialect != "messages" || recent[0].Status != 401 {
-				t.Errorf("the activity has %+v", recent)
-			}
+			wait.Until(t, "the request without a key is in the activity", func() bool {
+				return slices.ContainsFunc(s.app.store.Opened().Activity.Recent(store.DefaultAccount),
+					func(r activity.Request) bool { return r.Dialect == "messages" && r.Status == 401 })
+			})
 		})
 	}
 }

@@ -57,7 +57,7 @@ var budgets = []struct {
 	{"caddymodule/turns", 1600, "who is next at a model server"},
 	{"connector", 3010, "flags, commands, terminal"},
 	{"connector/agent", 2180, "the life of a tunnel"},
-	{"connector/clients", 804, "settings of clients"},
+	{"connector/clients", 826, "settings of clients"},
 	{"connector/config", 1000, "the configuration"},
 	{"connector/dial", 900, "QUIC, WebSocket, the race between them"},
 	{"connector/doctor", 530, "checks of a machine"},

@@ -43,11 +43,8 @@ func printStatus(in *invocation, s manage.Status) {
 	}
 	c := s.Counters
 	row("Tunnels", "%d opened, %d replaced, %d denied, %d rejected", c.Connected, c.Replaced, c.Denied, c.Rejected)
-	unanswered := fmt.Sprintf("%d without an answer", c.Failed)
-	if c.Failed > 0 {
-		unanswered += program.Named("; `caddy gateway activity --failed` lists them")
-	}
-	row("Requests", "%d since the gateway started, %s", c.Requests, unanswered)
+	row("Requests", "%d since the gateway started, %d without an answer%s", c.Requests, c.Failed,
+		map[bool]string{true: program.Named("; `caddy gateway activity --failed` lists them")}[c.Failed > 0])
 	for _, warning := range s.Warnings {
 		in.warnf("\nWarning: %s.\n", warning)
 	}

@@ -28,11 +28,8 @@ type setupModel struct{ Name, Small string }
 func newSetupData(v *visit) any {
 	f := setupForm{keyForm: newKeyData(v).(keyForm), Client: v.r.FormValue("client")}
 	f.Page = "/console/keys/setup"
-	for _, c := range clients.All() {
-		if c.File != nil { // others are set up by hand
-			f.Clients = append(f.Clients, c)
-		}
-	}
+	byHand := func(c clients.Client) bool { return c.File == nil }
+	f.Clients = slices.DeleteFunc(slices.Clone(clients.All()), byHand)
 	for _, d := range load(v, v.Manage.Deployments) {
 		if d.Chats() {
 			f.Models = append(f.Models, setupModel{d.Name, clients.Find("claude").TooSmall(d.ContextWindow)})

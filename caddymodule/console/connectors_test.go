@@ -152,6 +152,8 @@ func TestOlderConnector(t *testing.T) {
 	page := mainOf(g.page(path))
 	has(t, page, "(v9.9.10), which has no connector for its system")
 	lacks(t, page, "install.sh")
+	g.lines.infos[0].Version = "v9.9.9-dev.2589+g8378712589ce"
+	has(t, g.page("/console/connectors"), `title="v9.9.9-dev.2589&#43;g8378712589ce`, ">v9.9.9-dev.2589</td>")
 	g.lines.infos[0].Version = "v9.9.10"
 	lacks(t, mainOf(g.page(path)), "older than the gateway")
 }

@@ -98,10 +98,13 @@ func failureAlerts(v *visit, use *dayUsage, failed []activity.Request, unavailab
 			names += fmt.Sprintf(" and %d other models", others)
 		}
 		a := alert{
-			Bad: !v.over(models, to), From: &from, To: &to, Why: causeOf(&of[0]),
+			Bad: !v.over(models, to), From: &from, To: &to, Why: strings.ReplaceAll(c.kind, "_", " "),
 			Text: fmt.Sprintf("%s requests for %s failed", count(len(of)), names),
 			URL: failuresURL("connector", c.connector, "error", c.kind, "since", from.Format(time.RFC3339),
 				"until", to.Add(time.Second).Format(time.RFC3339)),
+		}
+		if c.kind != of[0].ServerError {
+			a.Why = cmp.Or(of[0].Reason, of[0].Error, a.Why)
 		}
 		if !a.Bad {
 			a.Text += ", none since"
@@ -109,14 +112,6 @@ func failureAlerts(v *visit, use *dayUsage, failed []activity.Request, unavailab
 		alerts = append(alerts, a)
 	}
 	return alerts
-}
-
-// causeOf returns why a request failed, in words.
-func causeOf(r *activity.Request) string {
-	if r.Kind() == r.ServerError {
-		return strings.ReplaceAll(r.ServerError, "_", " ")
-	}
-	return cmp.Or(r.Reason, r.Error, r.Kind())
 }
 
 // over reports whether enough requests for models were answered since their last failure.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -111,5 +112,13 @@ func TestOutageIsOver(t *testing.T) {
 				t.Errorf("%s", main)
 			}
 		})
+	}
+}
+
+// Home does not search for failures that the usage does not have: this visit has no gateway to search.
+func TestNoFailures(t *testing.T) {
+	use := &dayUsage{sums: []manage.UsageSum{{Usage: store.Usage{Requests: 9, CallerErrors: 2}}}}
+	if found := new(visit).failures(use); found != nil {
+		t.Error(found)
 	}
 }

@@ -94,6 +94,7 @@ func (c *Console) loadRoleTemplates(a assets, may func(operation string) bool) *
 		"issuer":  issuerPath,
 		"program": func() string { return program.Name },
 		"manual":  func() string { return program.Manual },
+		"release": func(version string) string { return strings.SplitN(version, "+", 2)[0] }, // without the commit
 		"kinds":   func() []store.ModelKind { return store.ModelKinds },
 		"right":   func(name string) string { return rightTexts[name] },
 	}).ParseFS(templateFiles, "templates/*.html"))
@@ -162,7 +163,10 @@ func markField(page, field, fault string) (marked, message string) {
 	name := ` name="` + strings.ReplaceAll(template.HTMLEscapeString(field), "+", "&#43;") + `"`
 	head, rest, found := strings.Cut(focused.ReplaceAllString(page, "$1"), name)
 	if all := labels.FindAllStringSubmatch(head, -1); found && len(all) > 0 {
-		fault = strings.TrimSpace(html.UnescapeString(all[len(all)-1][1])) + ": " + fault
+		label := strings.TrimSpace(html.UnescapeString(all[len(all)-1][1]))
+		if !strings.HasSuffix(fault, " "+strings.ToLower(label)+".") { // as in "Wrong name or password."
+			fault = label + ": " + fault
+		}
 	}
 	if i := strings.LastIndex(head, "<details"); i > strings.LastIndex(head, "</details>") {
 		opening, inside, _ := strings.Cut(head[i:], ">")

@@ -101,10 +101,10 @@ func TestFormErrors(t *testing.T) {
 		{"models", model, "connector", "", "Connector: Choose the connector of the model."},
 		{"models", model, "max_concurrency", "-1", "Concurrent requests: It must be a whole number"},
 		{"models", model, "also_as", "a!", "Also known as: The pattern"},
-		{"models", model, "fallback", "m", "Fallback: The deployment"},
+		{"models", model, "fallback", "m", "The deployment"},
 		{"models", model, "option.context_window", "40k", "Context window: Option"},
 		{"settings/tokens", []string{"right", "read", "days", "7"}, "name", " x", "Name: The name of the token"},
-		{"settings/tokens", []string{"name", "x", "right", "read"}, "days", "0x", "Expires: Choose when"},
+		{"settings/tokens", []string{"name", "x", "right", "read"}, "days", "0x", "Choose when"},
 	} {
 		form := slices.Clone(c.form)
 		if i := slices.Index(form, c.field); i >= 0 {

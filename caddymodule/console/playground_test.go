@@ -10,6 +10,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // playing returns a console with a model that says "Good <b>day</b>".
@@ -31,10 +32,10 @@ func TestPlayground(t *testing.T) {
 	page := mainOf(w.Body.String())
 	has(t, page, "<blockquote>Good &lt;b&gt;day&lt;/b&gt;</blockquote>", "7 tokens", "by gpu-box",
 		"Hi &lt;b&gt;</textarea>", "Be brief.</textarea>", `value="0.5"`, `value="20"`, "STOP")
-	recent := g.log.Recent(store.DefaultAccount)
-	if len(recent) != 1 || recent[0].Operation != activity.Playground || recent[0].OutputTokens != 7 {
-		t.Errorf("%+v", recent)
-	}
+	wait.Until(t, "the request is in the activity", func() bool {
+		recent := g.log.Recent(store.DefaultAccount)
+		return len(recent) == 1 && recent[0].Operation == activity.Playground && recent[0].OutputTokens == 7
+	})
 	for field, values := range map[string][]string{
 		"prompt": {""}, "temperature": {"x", "3", "-1", "NaN"}, "max_tokens": {"x", "0", "-1", "20000"},
 	} {
@@ -116,10 +117,10 @@ func TestPlaygroundOfMembers(t *testing.T) {
 	has(t, page, `<option value="`+own.ID+`">own-key</option>`, "counts toward the limits of the key")
 	lacks(t, page, "narrow-key", "off-key", "other-key", ">None</option>", "/console/models/test")
 	has(t, play(own.ID), "<blockquote>Good", `<option value="`+own.ID+`" selected>`)
-	recent := g.log.Recent(store.DefaultAccount)
-	if len(recent) != 1 || recent[0].KeyID != own.ID || recent[0].Operation != activity.Playground {
-		t.Errorf("%+v", recent)
-	}
+	wait.Until(t, "the request is in the activity", func() bool {
+		recent := g.log.Recent(store.DefaultAccount)
+		return len(recent) == 1 && recent[0].KeyID == own.ID && recent[0].Operation == activity.Playground
+	})
 	has(t, mainOf(g.page("/console/activity")), "own-key", "playground")
 	has(t, play(other.ID), "not found")
 	has(t, play(""), "Members cannot do this")

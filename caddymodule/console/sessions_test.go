@@ -68,7 +68,7 @@ func TestThrottledSignIn(t *testing.T) {
 	b := h.browser()
 	for range 5 {
 		b.refused(b.post("/console/sign-in", "name", "ada", "password", guess), http.StatusForbidden,
-			`id="fault">Password: Wrong name or password.`)
+			`id="fault">Wrong name or password.`)
 	}
 	has(t, b.post("/console/sign-in", "name", "eve", "password", guess).Body.String(),
 		`name="password" aria-invalid="true" autofocus`)

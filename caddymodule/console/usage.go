@@ -294,7 +294,7 @@ func usageCharts(
 		newChart("Tokens", "tokens", []string{"Tokens in", "Tokens out"}, all(func(u store.Usage) []float64 {
 			return []float64{float64(u.InputTokens), float64(u.OutputTokens)}
 		})),
-		newChart("Requests", "requests", []string{"Answered", "Refused", "Client", "Failed"},
+		newChart("Requests", "requests", []string{"Answered", "Refused", "Client error", "Failed"},
 			all(func(u store.Usage) []float64 {
 				answered, failed := float64(u.Requests-u.Errors()), float64(u.Outages())
 				return []float64{answered, float64(u.PolicyErrors), float64(u.CallerErrors), failed}

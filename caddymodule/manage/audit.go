@@ -170,12 +170,8 @@ func (e AuditEntry) SearchText() string {
 
 // HasWords reports whether a text has all words of a search, in any letter case.
 func HasWords(text, search string) bool {
-	for word := range strings.FieldsSeq(strings.ToLower(search)) {
-		if !strings.Contains(strings.ToLower(text), word) {
-			return false
-		}
-	}
-	return true
+	missing := func(word string) bool { return !strings.Contains(strings.ToLower(text), word) }
+	return !slices.ContainsFunc(strings.Fields(strings.ToLower(search)), missing)
 }
 
 func (a Audit) selects(o store.Operation) bool {

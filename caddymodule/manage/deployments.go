@@ -288,7 +288,8 @@ func (s *Service) RemoveDeployment(ctx context.Context, name string) (Deployment
 
 // deploymentOf adds to a record the state of its routes.
 func (s *Service) deploymentOf(d store.Deployment, live map[string]tunnel.Info) Deployment {
-	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d, ""), Status: s.observed.Status(&d)}
+	v := Deployment{Deployment: d, Efforts: s.observed.Efforts(&d, "")}
+	_, v.Status = s.observed.Status(&d)
 	v.Kind = d.ModelKind()
 	v.Running, v.Queued = s.load(d.Account, d.Name)
 	states := make([]health.State, len(d.Connectors))

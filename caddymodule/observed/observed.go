@@ -211,28 +211,21 @@ func (t *Table) State(d *store.Deployment, connector string, r tunnel.Deployment
 	return o.observed(r.Since, t.now())
 }
 
-// ModelState returns the state of a deployment.
-func (t *Table) ModelState(d *store.Deployment) health.State {
-	states := make([]health.State, len(d.Connectors))
+// Status returns the state of a deployment and, if no connector has loaded its model, the status of that, as far as
+// model servers report it.
+func (t *Table) Status(d *store.Deployment) (state health.State, status string) {
+	known, states := false, make([]health.State, len(d.Connectors))
 	for i, connector := range d.Connectors {
-		states[i] = health.Offline
-		if r, online := t.current(routeIDOf(d, connector)); online {
+		r, online := t.current(routeIDOf(d, connector))
+		if states[i] = health.Offline; online {
 			states[i] = t.State(d, connector, r).State
 		}
-	}
-	state, _ := health.ModelState(states)
-	return state
-}
-
-// Status returns the status of a model that no connector has loaded, as far as model servers report it, else "".
-func (t *Table) Status(d *store.Deployment) (status string) {
-	known := false
-	for _, connector := range d.Connectors {
-		if r, ok := t.current(routeIDOf(d, connector)); ok && r.State.Usable() && (!known || r.Status < status) {
+		if online && r.State.Usable() && (!known || r.Status < status) {
 			status, known = r.Status, true // none comes before "loading"
 		}
 	}
-	return status
+	state, _ = health.ModelState(states)
+	return state, status
 }
 
 // Effort records that an answer to a client's effort has shown reasoning, or that the model has rejected the effort. An

@@ -32,12 +32,12 @@ func TestStatusOfModels(t *testing.T) {
 	} {
 		route(d.Connectors[0], test.one, health.Available)
 		route(other, test.two, health.Available)
-		if got := g.backend.Observed.Status(&d); got != test.want {
+		if _, got := g.backend.Observed.Status(&d); got != test.want {
 			t.Errorf("%q and %q: %q", test.one, test.two, got)
 		}
 	}
 	route(other, "", health.ServerDown)
-	if got := g.backend.Observed.Status(&d); got != "" {
+	if _, got := g.backend.Observed.Status(&d); got != "" {
 		t.Errorf("the only one that works has loaded it: %q", got)
 	}
 	route(d.Connectors[0], "unloaded", health.Available)

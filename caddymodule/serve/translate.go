@@ -146,11 +146,11 @@ func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	smallest := c.smallestWindow(c.exchange, &d)
 	output, _ := c.exchange.lowest(maxOutput)
 	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
+	state, status := c.Observed.Status(&d)
 	return dialect.Model{
 		Kind: string(d.ModelKind()), Owner: d.Account, Created: d.CreatedAt,
 		Window: smallest, Output: dialect.Lowest(output, smallest),
-		Efforts: append(efforts.Work, efforts.Sent...),
-		State:   string(c.Observed.ModelState(&d)), Status: c.Observed.Status(&d),
+		Efforts: append(efforts.Work, efforts.Sent...), State: string(state), Status: status,
 	}
 }
 

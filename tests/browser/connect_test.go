@@ -113,6 +113,13 @@ func testOnlyAKey(t *testing.T, r *rig) {
 	if href := Eval[string](p, `location.href`); href != r.URL+"/console/connect" {
 		t.Errorf("the address is %s", strings.ReplaceAll(href, key, "KEY"))
 	}
+	Eval[string](p, `(() => {
+		const soon = Object.assign(document.createElement("time"), { dateTime: new Date(Date.now() + 55000).toISOString() });
+		soon.dataset.ago = "";
+		document.querySelector("main").append(soon);
+		return "";
+	})()`)
+	p.Sees("in a moment") // what resets in less than a minute
 	p.Press("Forget the key")
 	p.focused("#key")
 	if everything := Eval[string](p, kept); strings.Contains(everything, key) {
@@ -219,7 +226,7 @@ func testFaultsOfConnect(t *testing.T, r *rig) {
 		p.keys(kb.Enter)
 		p.Sees(want)
 	}
-	try("This key may not use any model now")
+	try("This key cannot use any model now")
 	p.Look("connect-none")
 	p.Press("Forget the key")
 	for want, instead := range map[string]http.HandlerFunc{
@@ -264,7 +271,7 @@ func TestConnectToAnotherSite(t *testing.T) {
 	})
 	_, key := g.Key(t, "laptop", "*")
 	for site, want := range map[string]string{
-		listed: "This key may not use any model now", other: "its operator can add " + other + " to cors",
+		listed: "This key cannot use any model now", other: "its operator can add " + other + " to cors",
 	} {
 		p := Start(t).Person(t, site)
 		if site == other {
