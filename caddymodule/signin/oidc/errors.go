@@ -29,10 +29,10 @@ type Failure struct {
 func (f *Failure) Error() string { return f.text }
 func (f *Failure) Unwrap() error { return f.kind }
 
-// failure returns an error whose text begins with the name of the issuer.
+// failure returns an error whose text begins with the issuer.
 func (i *Issuer) failure(kind error, cause any, format string, args ...any) *Failure {
 	client := kind == ErrAttempt || kind == ErrRefused
-	return &Failure{kind, i.Name + " " + fmt.Sprintf(format, args...), text.Short(fmt.Sprint(cause)), client}
+	return &Failure{kind, "the issuer " + i.Name + " " + fmt.Sprintf(format, args...), text.Short(fmt.Sprint(cause)), client}
 }
 
 // Retry returns the error of an answer that is not accepted.
@@ -42,7 +42,7 @@ func (i *Issuer) Retry(cause any) *Failure {
 
 // Other returns the error of an answer about another person than the user of the session.
 func (i *Issuer) Other() *Failure {
-	return i.failure(ErrRefused, "another sub", "signed in another person than you. Sign in there as yourself, and try again")
+	return i.failure(ErrRefused, "another sub", "signed in another person. Sign in there as yourself, and try again")
 }
 
 func (i *Issuer) down(cause error) *Failure {
