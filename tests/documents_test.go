@@ -136,7 +136,7 @@ func caddyWith(t *testing.T, path, text string, args ...string) []byte {
 	secret := filepath.Join(dir, "secret")
 	must(t, os.WriteFile(secret, []byte("https://hooks.example.com/x"), 0o600))
 	if args[0] != "fmt" {
-		text = strings.ReplaceAll(text, "/run/secrets/chat_url", secret)
+		text = strings.NewReplacer("/run/secrets/chat_url", secret, "/run/secrets/oidc", secret).Replace(text)
 		if strings.Contains(text, etcdSecrets) {
 			writeCertificate(t, dir)
 			text = strings.ReplaceAll(text, etcdSecrets, dir)

@@ -237,13 +237,6 @@ var commandTests = []struct {
 		ok("PATCH /model_gateway/users/anna", strings.Replace(userJSON, `"admin"`, `"viewer"`, 1)),
 	},
 	{
-		"user_list_issuers", "user list",
-		ok("GET /model_gateway/users", "["+userJSON+","+strings.TrimSuffix(userJSON, "}")+`,"suspended_from":`+
-			`"2026-05-05T12:00:00Z","identities":[{"issuer":"https://id.example.com","subject":"1",`+
-			`"signed_in_at":"2026-05-01T12:00:00Z"},{"issuer":"https://id.example.org","subject":"2"}]},`+
-			strings.TrimSuffix(userJSON, "}")+`,"suspended_from":"2026-05-01T12:00:00Z"}]`),
-	},
-	{
 		"user_link", "user link anna --issuer https://id.example.com --subject 7c0e9d1b",
 		ok("POST /model_gateway/users/anna/link", userJSON),
 	},

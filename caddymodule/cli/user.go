@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"cmp"
-	"strings"
-
 	"github.com/spf13/pflag"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -32,8 +29,7 @@ characters.`,
 	}, {
 		use: "list", operation: "GET /users", example: "  caddy gateway user list",
 		print: list[manage.User]{
-			columns: "ID, NAME, ROLE, ACCOUNT, PASSKEYS, SIGNED IN BY, CREATED",
-			cells:   cells[manage.User]{"SIGNED IN BY": signedInBy},
+			columns: "ID, NAME, ROLE, ACCOUNT, PASSKEYS, CREATED",
 			empty: "No users yet. `caddy gateway setup-link` prints a link for the first, `caddy gateway user add NAME` " +
 				"adds one.",
 		}.print,
@@ -89,21 +85,6 @@ user's passkeys, and to revoke management tokens and invitations.`,
 		example: `  caddy gateway user recovery-link anna`,
 		print:   printLink("Send this link to the user. It sets a new password, works once, and expires"),
 	}},
-}
-
-// signedInBy lists the issuers of a user with the last sign-ins, and the end of the user's keys.
-func signedInBy(in *invocation, u manage.User) string {
-	var all []string
-	for _, i := range u.Identities {
-		all = append(all, strings.TrimPrefix(i.Issuer, "https://")+" "+in.env.ago(&i.SignedInAt))
-	}
-	switch {
-	case in.env.now().Before(u.SuspendedFrom):
-		all = append(all, "keys suspended "+in.env.until(u.SuspendedFrom))
-	case !u.SuspendedFrom.IsZero():
-		all = append(all, "keys suspended "+in.env.ago(&u.SuspendedFrom))
-	}
-	return cmp.Or(strings.Join(all, ", "), "-")
 }
 
 var setupLinkCommand = command{

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -23,7 +24,7 @@ var (
 )
 
 // TestChaos cuts lines, kills, suspends and starts edges, and sets their clocks, at random, while keys
-// are revoked. What is revoked, and confirmed, no edge may accept, and no request may run with it. When
+// are revoked, or suspended by a new owner. What is revoked, and confirmed, no edge may accept, and no request may run with it. When
 // all is well again, all edges serve, and confirm.
 func TestChaos(t *testing.T) {
 	first, runs, length := 0, *chaosSeeds, 10*time.Minute
@@ -60,6 +61,7 @@ type chaos struct {
 	*rig
 	random *rand.Rand // of the goroutine that runs
 	names  []string
+	user   string          // whose keys are suspended
 	disks  map[string]disk // of the last process of a name
 
 	mu      sync.Mutex
@@ -94,6 +96,12 @@ func (c *chaos) run(length time.Duration) {
 	if _, err := c.all()[0].SetAccount(c.Context(), store.DefaultAccount, unlimited); err != nil {
 		c.Fatal(err)
 	}
+	u, err := c.all()[0].CreateUser(c.Context(), store.DefaultAccount, "ann", "", store.RoleAdmin)
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.user = u.ID
+	c.until(func() bool { return c.all()[0].Suspended(u.ID, time.Now()) }) // the others see it with their first change
 	ctx, stop := context.WithCancel(c.Context())
 	var parts sync.WaitGroup
 	for range 4 {
@@ -267,7 +275,12 @@ func (c *chaos) revokeKeys(ctx context.Context, random *rand.Rand) {
 		}
 		if len(keys) > random.IntN(20) {
 			began, without := time.Now(), false
-			err := e.revoke(attempt, keys[0][0])
+			var err error
+			if random.IntN(2) == 0 {
+				err = e.revoke(attempt, keys[0][0])
+			} else if err = e.give(attempt, keys[0][0], c.user); errors.Is(err, store.ErrConflict) {
+				err = e.revoke(attempt, keys[0][0]) // it was revoked, without a confirmation
+			}
 			for _, other := range e.Edges() {
 				without = without || other.Report == nil
 			}

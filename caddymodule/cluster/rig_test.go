@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -82,6 +83,7 @@ func (r *rig) open(name string, d disk, l time.Duration, rate float64) (*edge, e
 	if err != nil {
 		return nil, err
 	}
+	e.SetSignInPolicy(store.SignInPolicy{LocalOff: true, KeysNeed: time.Nanosecond}) // keys with an owner are suspended
 	if err := e.cluster.Join(r.Context(), e.Store); err != nil {
 		return nil, errors.Join(err, e.Store.Close())
 	}
@@ -154,10 +156,16 @@ func (e *edge) revoke(ctx context.Context, id string) error {
 	return err
 }
 
+// give gives a key to a user who must sign in.
+func (e *edge) give(ctx context.Context, id, user string) error {
+	_, err := e.EditKey(ctx, store.DefaultAccount, id, func(k *store.Key) error { k.Owner = user; return nil })
+	return err
+}
+
 // accepts reports whether an edge accepts a request with a key.
 func (e *edge) accepts(secret string) bool {
 	k, ok := e.FindKey(secret)
-	return ok && k.Key().RevokedAt == nil && e.Serving() == nil
+	return ok && k.Refusal(netip.Addr{}) == "" && e.Serving() == nil
 }
 
 // until waits until f is true, and returns how long that took.

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 func newRequest(url string) *http.Request { return httptest.NewRequest(http.MethodPost, url, nil) }
@@ -321,4 +323,49 @@ func TestAccountLimits(t *testing.T) {
 		t.Errorf("a wrong limit: status %d", wrong.Code)
 	}
 	has(t, save("total_tokens_per_day", "9G").Body.String(), "Tokens per day: ")
+}
+
+// Settings show by which issuer users sign in, whose keys stop within a week or have stopped, and the keys that go on
+// because they have no owner.
+func TestUsersOfIssuers(t *testing.T) {
+	h := newHouse(t)
+	b := h.in(h.user(store0, "ada"))
+	const issuer = "https://id.example.com"
+	users := map[string]store.User{}
+	policy := store.SignInPolicy{Issuers: []string{issuer}}
+	h.store.SetSignInPolicy(policy)
+	for _, name := range []string{"bob", "bob"} {
+		session, _, _, err := h.store.SignInByIssuer(t.Context(), store.IssuerSignIn{
+			Issuer: issuer, Subject: strconv.Itoa(len(users)), Account: store0, Name: name, Role: store.RoleMember,
+		})
+		must(t, err)
+		u, _ := h.store.User(session.User)
+		users[u.Name] = u
+	}
+	_, _, err := h.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "backup job", Scope: "*"})
+	must(t, err)
+	k, _, err := h.store.CreateKey(t.Context(), store0,
+		store.KeyFields{Name: "bob's", Scope: "*", Owner: users["bob-2"].ID})
+	must(t, err)
+	page := b.page("/console/settings")
+	has(t, page, "bob-2", issuer+", signed in")
+	lacks(t, page, "keys stop", "backup job")
+	for _, row := range []struct {
+		need time.Duration
+		has  []string
+		lack string
+	}{
+		{8 * 24 * time.Hour, []string{"backup job", "no owner"}, "keys stop"},
+		{24 * time.Hour, []string{"keys stop"}, "keys suspended"},
+		{time.Nanosecond, []string{"keys suspended"}, "keys stop"},
+	} {
+		policy.KeysNeed = row.need
+		h.store.SetSignInPolicy(policy)
+		wait.Until(t, "the option", func() bool { return !h.store.SuspendedFrom(users["bob"].ID).IsZero() })
+		page := b.page("/console/settings")
+		has(t, page, row.has...)
+		lacks(t, page, row.lack)
+	}
+	has(t, b.page("/console/keys"), "suspended")
+	has(t, b.page("/console/keys/"+k.ID), "until the owner signs in")
 }

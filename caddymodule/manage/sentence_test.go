@@ -87,7 +87,7 @@ func TestAuditSentencesOfAll(t *testing.T) {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		const call = `(?:Kind: |write\{|operation, connector, decide :?= |(?:audit|change\w+|setDraining)\(ctx, )`
+		const call = `(?:Kind:? =? ?|write\{|operation, connector, decide :?= |(?:audit|change\w+|setDraining)\(ctx, )`
 		for _, m := range regexp.MustCompile(call+`"(\w+(?:\.\w+)?)"`).FindAllSubmatch(source, -1) {
 			seen++
 			if !strings.Contains(string(texts), `{{define "`+string(m[1])+`"}}`) {

@@ -89,7 +89,7 @@ func (u *upstreamScript) act(mark string) error {
 			u.e.Error(err)
 		}
 		return u.sleep(nil)
-	case "disable", "expire", "narrow", "restrict", "rotate":
+	case "disable", "expire", "narrow", "restrict", "rotate", "suspend":
 		if err := u.changeKey(mark); err != nil {
 			u.e.Error(err)
 		}
@@ -124,6 +124,12 @@ func (u *upstreamScript) changeKey(mark string) error {
 		_, _, err = st.RotateKey(context.Background(), store.DefaultAccount, id, time.Second)
 	case "expire":
 		err = edit(func(k *store.Key) { k.ExpiresAt = new(time.Now().Add(time.Second)) })
+	case "suspend":
+		st.SetSignInPolicy(store.SignInPolicy{LocalOff: true, KeysNeed: 10 * time.Second})
+		var owner store.User
+		if owner, err = st.CreateUser(context.Background(), store.DefaultAccount, "ann", "", store.RoleAdmin); err == nil {
+			err = edit(func(k *store.Key) { k.Owner = owner.ID })
+		}
 	case "narrow":
 		err = edit(func(k *store.Key) { k.Scope = "other*" })
 	case "restrict":

@@ -341,3 +341,36 @@ func TestTokenEnds(t *testing.T) {
 		}
 	})
 }
+
+// The management tokens of a user who has not signed in by an issuer for too long are refused until the next sign-in.
+func TestTokenNeedsSignIn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t)
+		const issuer = "https://id.example.com"
+		d.store.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}, KeysNeed: time.Hour})
+		signIn := func() store.Session {
+			session, _, _, err := d.store.SignInByIssuer(t.Context(), store.IssuerSignIn{
+				Issuer: issuer, Subject: "1", Account: store.DefaultAccount, Name: "ann", Role: store.RoleMember,
+			})
+			must(t, err)
+			return session
+		}
+		_, secret, err := d.store.CreateToken(t.Context(), store.Token{
+			Account: store.DefaultAccount, User: signIn().User, Name: "deploy", Rights: store.RightKeys,
+		})
+		must(t, err)
+		time.Sleep(time.Hour - time.Second)
+		if _, _, err := d.Token(t.Context(), secret); err != nil {
+			t.Errorf("before its end: %v", err)
+		}
+		time.Sleep(10 * time.Second)
+		if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "suspended") {
+			t.Errorf("at its end: %v", err)
+		}
+		signIn()
+		if _, _, err := d.Token(t.Context(), secret); err != nil {
+			t.Errorf("after a sign-in: %v", err)
+		}
+	})
+}

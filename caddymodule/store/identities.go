@@ -86,7 +86,7 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 		if err := p.checkIdentity(in.Issuer, in.Subject); err != nil {
 			return Session{}, err
 		}
-		save := saveUser
+		save := func(t *tx, u *userRecord) error { userKind.save(t, u); return nil }
 		if u = loadIdentity(t, in.Issuer, in.Subject); u != nil {
 			was = u.Role
 		} else {
@@ -115,20 +115,13 @@ func (s *Store) auditClaims(ctx context.Context, u *userRecord, issuer string, w
 	if was == u.Role && !keptAdmin {
 		return
 	}
-	o := Operation{
-		Kind: "user.claims", Record: u.ID, Name: u.Name, By: issuer, Details: map[string]string{"role": string(u.Role)},
-	}
-	if keptAdmin {
-		o.Details["kept"] = "true"
+	o := Operation{Kind: "user.claims", Record: u.ID, Name: u.Name, By: issuer}
+	if o.Details = map[string]string{"role": string(u.Role)}; keptAdmin {
+		o.Kind = "user.last_admin"
 	}
 	if err := s.AddOperation(ctx, u.Account, o); err != nil {
 		s.log.Warn("failed to save a change of a role", "user_id", u.ID, "error", err)
 	}
-}
-
-func saveUser(t *tx, r *userRecord) error {
-	userKind.save(t, r)
-	return nil
 }
 
 // checkIdentity checks an identity, whose issuer must be in the configuration.
@@ -191,13 +184,14 @@ func (s *Store) newIssuerUser(t *tx, in IssuerSignIn) (*userRecord, error) {
 		maxNameNumber)
 }
 
-// followClaims gives the user the highest role that an issuer of the configuration gives, or that of a viewer. The last
-// admin of an account keeps the role unless hasAdmins, and followClaims reports that.
+// followClaims gives the user the highest role that an issuer of the configuration has given within SessionLife, or that
+// of a viewer. The last admin of an account keeps the role unless hasAdmins, and followClaims reports that.
 func (r *userRecord) followClaims(t *tx, p *SignInPolicy, hasAdmins bool) (keptAdmin bool) {
 	order := Roles() // the highest first
 	best := len(order) - 1
 	for _, i := range r.Identities {
-		if at := slices.Index(order, i.Role); at >= 0 && p.allows(i.Issuer) {
+		at := slices.Index(order, i.Role)
+		if at >= 0 && p.allows(i.Issuer) && t.s.now().Before(i.SignedInAt.Add(SessionLife)) {
 			best = min(best, at)
 		}
 	}

@@ -228,3 +228,26 @@ func TestLinkIdentity(t *testing.T) {
 	must(t, link("ann", issuer, "a"))
 	wantError(t, unlink("ann", issuer, "a"), store.ErrConflict, "no longer sign in") // her password does not count
 }
+
+// A role that an issuer has given long ago does not count.
+func TestOldClaims(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	s := c.open(t, tempStore(t))
+	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer, otherIssuer}})
+	mustUser(t, s, "root")
+	ann, _ := byIssuer(t, s, issuer, "ann", store.RoleAdmin)
+	must(t, errOf(s.LinkIdentity(t.Context(), account, "ann", otherIssuer, "ann")))
+	for range 2 {
+		byIssuer(t, s, otherIssuer, "ann", store.RoleMember)
+		if u, _ := s.User(ann.ID); u.Role != store.RoleAdmin {
+			t.Errorf("before: %s", u.Role)
+		}
+		c.advance(store.SessionLife - time.Second)
+	}
+	c.advance(time.Second)
+	byIssuer(t, s, otherIssuer, "ann", store.RoleMember)
+	if u, _ := s.User(ann.ID); u.Role != store.RoleMember {
+		t.Errorf("after: %s", u.Role)
+	}
+}

@@ -64,6 +64,7 @@ type member struct {
 type cluster struct {
 	*testing.T
 	loss    time.Duration // on_store_loss
+	lines   string        // within the sites of the edges
 	members []*member
 	edges   []*edge
 	boxes   []*harness.Connector // one per place
@@ -75,10 +76,10 @@ type cluster struct {
 }
 
 // newCluster starts a cluster whose clients use a key at all edges until the test ends.
-func newCluster(t *testing.T, etcds int) *cluster {
+func newCluster(t *testing.T, etcds int, lines string) *cluster {
 	t.Helper()
 	web := &http.Transport{MaxIdleConnsPerHost: 64}
-	c := &cluster{T: t, loss: short(2*time.Minute, 10*time.Second), history: newHistory(), web: web}
+	c := &cluster{T: t, loss: short(2*time.Minute, 10*time.Second), lines: lines, history: newHistory(), web: web}
 	t.Cleanup(c.web.CloseIdleConnections)
 	model := upstream.Start(t)
 	model.Handle("", c.history.serve)
@@ -133,6 +134,7 @@ func (c *cluster) servers() (all servers) {
 func (c *cluster) options(name string, on machine) harness.Options {
 	return harness.Options{
 		Address: on.addr.String(),
+		Lines:   c.lines,
 		Storage: "etcd {\n endpoints " + strings.Join(c.servers().urls(), " ") + "\n}",
 		App:     fmt.Sprintf("edge {\n name %s\n advertise $UDP\n on_store_loss %v\n}", name, c.loss),
 	}

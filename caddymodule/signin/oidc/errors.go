@@ -31,8 +31,8 @@ func (f *Failure) Unwrap() error { return f.kind }
 
 // failure returns an error whose text begins with the issuer.
 func (i *Issuer) failure(kind error, cause any, format string, args ...any) *Failure {
-	client := kind == ErrAttempt || kind == ErrRefused
-	return &Failure{kind, "the issuer " + i.Name + " " + fmt.Sprintf(format, args...), text.Short(fmt.Sprint(cause)), client}
+	said := "the issuer " + i.Name + " " + fmt.Sprintf(format, args...)
+	return &Failure{kind, said, text.Short(fmt.Sprint(cause)), kind == ErrAttempt || kind == ErrRefused}
 }
 
 // Retry returns the error of an answer that is not accepted.
