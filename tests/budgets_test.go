@@ -39,7 +39,7 @@ var budgets = []struct {
 	{"caddymodule/gateway", 853, "what survives a reload"},
 	{"caddymodule/health", 180, "names of states"},
 	{"caddymodule/limits", 1070, "what keys and accounts may use"},
-	{"caddymodule/manage", 5969, "the operations of console, commands and scripts"},
+	{"caddymodule/manage", 5976, "the operations of console, commands and scripts"},
 	{"caddymodule/metrics", 470, "Prometheus"},
 	{"caddymodule/newest", 50, "the configuration in force"},
 	{"caddymodule/observed", 700, "what answers show about model servers"},
