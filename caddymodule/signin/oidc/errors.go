@@ -18,6 +18,8 @@ var (
 	ErrClock   = errors.New("the clocks differ")
 )
 
+var errMismatch = errors.New("the discovery document is wrong")
+
 // Failure is an error with a text for people, and what only the log may contain.
 type Failure struct {
 	kind        error
@@ -46,6 +48,9 @@ func (i *Issuer) Other() *Failure {
 }
 
 func (i *Issuer) down(cause error) *Failure {
+	if errors.Is(cause, errMismatch) {
+		return i.failure(ErrInvalid, cause, "is not the one of the configuration: %v. Ask an admin", cause)
+	}
 	return i.failure(ErrDown, cause, "cannot be reached. Try again later, or sign in another way; the log says why")
 }
 
