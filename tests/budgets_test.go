@@ -27,7 +27,7 @@ var budgets = []struct {
 	{"caddymodule/cluster/edge", 240, "what a gateway is in a cluster"},
 	{"caddymodule/cluster/etcd", 880, "the key-value store in etcd"},
 	{"caddymodule/compat", 400, "options for particular model servers"},
-	{"caddymodule/console", 5384, "the pages of the web console"},
+	{"caddymodule/console", 5388, "the pages of the web console"},
 	{"caddymodule/dialect", 10892, "three dialects over one chat completion"},
 	{"caddymodule/dialect/jsonscan", 780, "scanning JSON without decoding it"},
 	{"caddymodule/dialect/kept", 290, "responses that clients refer to"},
