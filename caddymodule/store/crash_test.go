@@ -131,14 +131,14 @@ func writePeople(ctx context.Context, s *store.Store) error {
 	}
 	fmt.Printf("session %s %s\n", secret, u.ID)
 	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
-	session, secret, _, err := s.SignInByIssuer(ctx, store.IssuerSignIn{
+	session, cookie, _, err := s.SignInByIssuer(ctx, store.IssuerSignIn{
 		Issuer: issuer, Subject: u.Name, Account: store.DefaultAccount, Name: "by issuer " + u.Name, Role: store.RoleMember,
 	})
 	if err != nil {
 		return err
 	}
 	fmt.Printf("user %s by issuer %s\n", session.User, u.Name)
-	fmt.Printf("session %s %s\n", secret, session.User)
+	fmt.Printf("session %s %s\n", cookie, session.User)
 	if rand.IntN(2) == 0 {
 		fmt.Printf("removing %s %s\n", u.ID, secret)
 		if _, err := s.RemoveUser(ctx, store.DefaultAccount, u.ID); err != nil {
