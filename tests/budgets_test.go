@@ -50,7 +50,7 @@ var budgets = []struct {
 	{"caddymodule/scripted", 480, "a built-in model server"},
 	{"caddymodule/serve", 4640, "the path of a request"},
 	{"caddymodule/signin", 1500, "users, sessions, passkeys"},
-	{"caddymodule/signin/oidc", 980, "signing in at OpenID Connect issuers"},
+	{"caddymodule/signin/oidc", 972, "signing in at OpenID Connect issuers"},
 	{"caddymodule/store", 9033, "records, and their view in memory"},
 	{"caddymodule/subscribe", 50, "lists of callbacks"},
 	{"caddymodule/tunnel", 2741, "the gateway's end of tunnels"},
