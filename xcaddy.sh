@@ -220,6 +220,7 @@ lint() {
 	part "lint of the tools" as_caddy env -C tools "$linter" run ./testreport
 	part "lint of the release" as_caddy env -C tools/release "$linter" run ./...
 	as_tests part "lint of the cluster tests" env -C tests/cluster "$linter" run ./...
+	as_tests part "lint of the tests with an issuer" env -C tests/oidc "$linter" run ./...
 	for system in "$@"; do
 		GOOS=$system CGO_ENABLED=0 GOFLAGS="$(go env GOFLAGS) '-gcflags=all=-N -l -dwarf=false'" part "lint for $system" "$linter" run ./connector/...
 	done
@@ -253,6 +254,7 @@ run_tests() {
 	# These measure time and memory, so they run without the race detector.
 	as_caddy part "bounded work" tests . -p 1 -run '^(TestWorkIsBounded|TestManyKeys|TestParametersAllocate)$' "$@" ./caddymodule/dialect ./caddymodule/store
 	part "end-to-end tests" tests . "${race[@]}" -ldflags=-w -timeout 60m -p 3 "$@" ./tests/...
+	part "tests with an issuer" tests tests/oidc "${race[@]}" -ldflags=-w "$@" .
 	part "cluster and release" cluster_and_release "$@"
 	step "all tests passed; $(summary "$skips")"
 	rm -f "$skips"
@@ -275,8 +277,8 @@ summary() {
 	echo "skipped: ${reasons:-none}"
 }
 
-# run_matching NAME: runs the matching tests, in the packages that have any. The tests of etcd
-# and of the release are separate modules.
+# run_matching NAME: runs the matching tests, in the packages that have any. The tests of etcd,
+# with an issuer and of the release are separate modules.
 run_matching() {
 	local found packages
 	found=$(grep -rEo --include='*_test.go' '^func (Test|Fuzz)[A-Za-z0-9_]+' caddymodule connector tests tools/release |
@@ -285,7 +287,7 @@ run_matching() {
 		echo "xcaddy.sh: no test matches $1" >&2
 		exit 1
 	fi
-	packages=$(grep -vE '^./(tools/release|tests/cluster)$' <<<"$found" || true)
+	packages=$(grep -vE '^./(tools/release|tests/cluster|tests/oidc)$' <<<"$found" || true)
 	if [ "$packages" ]; then
 		build_changed
 		# shellcheck disable=SC2086 # one word per package
@@ -293,6 +295,9 @@ run_matching() {
 	fi
 	if grep -qx ./tests/cluster <<<"$found"; then
 		part "tests of etcd that match $1" go -C tests/cluster test "${race[@]}" -parallel 8 -run "$1" .
+	fi
+	if grep -qx ./tests/oidc <<<"$found"; then
+		part "tests with an issuer that match $1" go -C tests/oidc test "${race[@]}" -run "$1" .
 	fi
 	if grep -qx ./tools/release <<<"$found"; then
 		part "tests of the release that match $1" as_caddy go -C tools/release test -run "$1" .

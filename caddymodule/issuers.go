@@ -108,7 +108,7 @@ func (a *App) provisionSignIn(s *SignIn) error {
 		return errors.New("local off needs an issuer: add oidc, or nobody could sign in")
 	case policy.Lifetime < 0 || policy.Lifetime > store.SessionLife:
 		return errors.New("session_lifetime must be more than 0 and at most 7d")
-	case s.KeysNeedSignIn != 0 && len(s.OIDC) == 0:
+	case policy.KeysNeed > 0 && len(s.OIDC) == 0:
 		return errors.New("keys_need_sign_in needs an issuer: add oidc")
 	}
 	repl, names := caddy.NewReplacer(), map[string]bool{}

@@ -107,7 +107,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{
 		"caddymodule/manage", "caddymodule/activity caddymodule/compat caddymodule/dialect/... caddymodule/downloads " +
 			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/observed caddymodule/pairing " +
-			"caddymodule/program caddymodule/scope caddymodule/serve caddymodule/signin caddymodule/store " +
+			"caddymodule/program caddymodule/scope caddymodule/serve caddymodule/signin/... caddymodule/store " +
 			"caddymodule/subscribe caddymodule/tunnel caddymodule/turns connector/clients connector/link/... connector/logs " +
 			"connector/version connector/window" + helpers,
 		"management works on the store and the tunnels, and asks models as clients do, the same behind console, admin " +
@@ -124,7 +124,7 @@ var importRules = []struct{ packages, mayImport, why string }{
 	{
 		"caddymodule/console", "caddymodule/activity caddymodule/compat caddymodule/dialect caddymodule/downloads " +
 			"caddymodule/fair caddymodule/health caddymodule/limits caddymodule/manage caddymodule/program caddymodule/scope " +
-			"caddymodule/signin caddymodule/store connector/clients connector/logs connector/window docs" + helpers,
+			"caddymodule/signin/... caddymodule/store connector/clients connector/logs connector/window docs" + helpers,
 		"pages show what management reports; they do not run connectors",
 	},
 	{

@@ -31,7 +31,8 @@ type settingsPage struct {
 	Issuers     []*oidc.Issuer
 	Sessions    []manage.Session
 	Users       []manage.User
-	NoOwner     []manage.Key // keys that are never suspended, if others are
+	ByIssuer    []manage.User // who sign in by an issuer, or must
+	NoOwner     []manage.Key  // keys that are never suspended, if others are
 	Invitations []manage.Link
 	Tokens      []manage.Token
 	NewToken    tokenForm
@@ -56,6 +57,9 @@ func settingsData(v *visit) any {
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		p.Users, p.Invitations = load(v, v.Manage.Users), load(v, v.Manage.Invitations)
+		p.ByIssuer = slices.DeleteFunc(slices.Clone(p.Users), func(u manage.User) bool {
+			return len(u.Identities) == 0 && u.SuspendedFrom.IsZero()
+		})
 		if v.Manage.KeysNeedSignIn() {
 			p.NoOwner = slices.DeleteFunc(load(v, v.Manage.Keys), func(k manage.Key) bool {
 				return k.Owner != "" || k.State != store.KeyValid

@@ -357,7 +357,7 @@ func TestUsersOfIssuers(t *testing.T) {
 		has  []string
 		lack string
 	}{
-		{8 * 24 * time.Hour, []string{"backup job", "no owner"}, "keys stop"},
+		{8 * 24 * time.Hour, []string{"backup job", "without an owner"}, "keys stop"},
 		{24 * time.Hour, []string{"keys stop"}, "keys suspended"},
 		{time.Nanosecond, []string{"keys suspended"}, "keys stop"},
 	} {

@@ -130,6 +130,15 @@ func writePeople(ctx context.Context, s *store.Store) error {
 		return err
 	}
 	fmt.Printf("session %s %s\n", secret, u.ID)
+	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
+	session, cookie, _, err := s.SignInByIssuer(ctx, store.IssuerSignIn{
+		Issuer: issuer, Subject: u.Name, Account: store.DefaultAccount, Name: "by issuer " + u.Name, Role: store.RoleMember,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Printf("user %s by issuer %s\n", session.User, u.Name)
+	fmt.Printf("session %s %s\n", cookie, session.User)
 	if rand.IntN(2) == 0 {
 		fmt.Printf("removing %s %s\n", u.ID, secret)
 		if _, err := s.RemoveUser(ctx, store.DefaultAccount, u.ID); err != nil {
@@ -213,6 +222,14 @@ func (e *expected) check(t *testing.T, s *store.Store) {
 			t.Errorf("lost key %s", id)
 		} else if e.revoked[id] && k.Key().RevokedAt == nil {
 			t.Errorf("lost the revocation of %s", id)
+		}
+	}
+	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
+	for _, u := range s.Users(store.DefaultAccount) { // with their identities, or not at all
+		if subject, ok := strings.CutPrefix(u.Name, "by issuer "); ok {
+			if found, ok := s.FindIdentity(issuer, subject); !ok || found != u {
+				t.Errorf("%s has no identity", u.Name)
+			}
 		}
 	}
 	for id, name := range e.users {

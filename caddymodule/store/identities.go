@@ -53,7 +53,7 @@ const (
 	maxNameNumber = 99
 )
 
-// IssuerSignIn is what an issuer says of a person who signs in.
+// IssuerSignIn contains what an issuer asserts about a person who signs in.
 type IssuerSignIn struct {
 	Issuer, Subject    string
 	Account            string // of a new user
@@ -206,7 +206,7 @@ func (r *userRecord) followClaims(t *tx, p *SignInPolicy, hasAdmins bool) (keptA
 	return false
 }
 
-// RefuseByIssuer records that an issuer gives a person no role any longer. The role of the user falls to what other
+// RefuseByIssuer records that an issuer no longer gives a person a role. The role of the user falls to what other
 // issuers give, but the last admin of the account stays one. The sessions that the issuer has begun end.
 func (s *Store) RefuseByIssuer(ctx context.Context, issuer, subject string) error {
 	var was Role

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// SignInPolicy is what the configuration in force says about signing in. The zero value is for passwords and passkeys
-// only.
+// SignInPolicy contains the rules of the configuration in force for signing in. By the zero value, users sign in by
+// password and passkey only.
 type SignInPolicy struct {
 	Issuers  []string // URLs of OpenID Connect issuers, which are compared byte for byte
 	LocalOff bool     // users cannot sign in by password and passkey
-	// KeysNeed is how long the keys and management tokens of users work without a sign-in by an issuer; 0: for ever.
+	// KeysNeed is how long the keys and management tokens of users work without a sign-in by an issuer; 0: always.
 	KeysNeed time.Duration
 	Lifetime time.Duration // of sessions that an issuer has begun; 0: DefaultLifetime
 }

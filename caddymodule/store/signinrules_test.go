@@ -17,7 +17,7 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := openStore(path)
 		must(t, err)
-		defer s.Close()
+		defer func() { must(t, s.Close()) }()
 		both := store.SignInPolicy{Issuers: []string{issuer, otherIssuer}, Lifetime: time.Hour}
 		s.SetSignInPolicy(both)
 		ann := mustUser(t, s, "Ann")
@@ -48,6 +48,12 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 		if left := s.Sessions(ann.ID)[0]; left.Issuer != issuer || left.ExpiresAt.Sub(left.CreatedAt) != time.Hour {
 			t.Errorf("left %+v, not that of %v", left, other)
 		}
+		must(t, s.Close())
+		s, err = openStore(path)
+		must(t, err)
+		time.Sleep(time.Minute) // the configuration may be loaded later
+		s.SetSignInPolicy(both)
+		valid(1, "after a restart")
 		time.Sleep(time.Hour)
 		valid(0, "an hour later")
 		s.SetSignInPolicy(one)

@@ -127,6 +127,7 @@ func newStore(kv KV, o Options) *Store {
 	}
 	s.view.Store(new(view))
 	s.policy.Store(new(SignInPolicy))
+	s.appliedPolicy = s.policy.Load() // sessions stay until a configuration is loaded
 	return s
 }
 

@@ -147,25 +147,13 @@ func (i *Issuer) decide(docs []document) (store.Role, []string, error) {
 		return "", nil, i.failure(ErrClaims, "claim missing: "+i.GroupsClaim, "sent no claim %q. Ask an admin to let it "+
 			"send your groups in that claim, or to set groups_claim", i.GroupsClaim)
 	case i.GroupsClaim != "":
-		came = fmt.Sprintf("%s in the claim %q: ask an admin to add one to admins or members", quote(groups), i.GroupsClaim)
+		came = fmt.Sprintf("%s in the claim %q: ask an admin to add one to admins or members",
+			text.Within(fmt.Sprintf("%q", groups), 300), i.GroupsClaim)
 	case len(i.Domains) > 0:
 		came = fmt.Sprintf("%s in %s: ask an admin to add the domain to domains, or to let the address be verified", address,
 			strings.Join(i.domainClaims(), " and "))
 	}
 	return "", groups, i.failure(ErrNoRole, came, "signed you in, but nothing gives you a role. There is %s", came)
-}
-
-// quote formats values for people; an issuer can make them long and many.
-func quote(values []string) string {
-	const most = 10
-	var shown []string
-	for _, value := range values[:min(len(values), most)] {
-		shown = append(shown, fmt.Sprintf("%q", text.Within(value, 60)))
-	}
-	if more := len(values) - most; more > 0 {
-		shown = append(shown, fmt.Sprintf("%d more", more))
-	}
-	return cmp.Or(strings.Join(shown, ", "), "no value")
 }
 
 // groups returns the values of the groups claim, and whether it is present.

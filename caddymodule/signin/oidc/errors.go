@@ -18,6 +18,8 @@ var (
 	ErrClock   = errors.New("the clocks differ")
 )
 
+var errMismatch = errors.New("the discovery document is wrong")
+
 // Failure is an error with a text for people, and what only the log may contain.
 type Failure struct {
 	kind        error
@@ -29,10 +31,10 @@ type Failure struct {
 func (f *Failure) Error() string { return f.text }
 func (f *Failure) Unwrap() error { return f.kind }
 
-// failure returns an error whose text begins with the name of the issuer.
+// failure returns an error whose text begins with the issuer.
 func (i *Issuer) failure(kind error, cause any, format string, args ...any) *Failure {
-	client := kind == ErrAttempt || kind == ErrRefused
-	return &Failure{kind, i.Name + " " + fmt.Sprintf(format, args...), text.Short(fmt.Sprint(cause)), client}
+	said := "the issuer " + i.Name + " " + fmt.Sprintf(format, args...)
+	return &Failure{kind, said, text.Short(fmt.Sprint(cause)), kind == ErrAttempt || kind == ErrRefused}
 }
 
 // Retry returns the error of an answer that is not accepted.
@@ -42,10 +44,13 @@ func (i *Issuer) Retry(cause any) *Failure {
 
 // Other returns the error of an answer about another person than the user of the session.
 func (i *Issuer) Other() *Failure {
-	return i.failure(ErrRefused, "another sub", "signed in another person than you. Sign in there as yourself, and try again")
+	return i.failure(ErrRefused, "another sub", "signed in another person. Sign in there as yourself, and try again")
 }
 
 func (i *Issuer) down(cause error) *Failure {
+	if errors.Is(cause, errMismatch) {
+		return i.failure(ErrInvalid, cause, "is not the one of the configuration: %v. Ask an admin", cause)
+	}
 	return i.failure(ErrDown, cause, "cannot be reached. Try again later, or sign in another way; the log says why")
 }
 

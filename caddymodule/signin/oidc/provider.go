@@ -113,12 +113,12 @@ func (p *Provider) discover() error {
 		return err
 	}
 	if d.IssuerURL != p.url {
-		return fmt.Errorf("the issuer calls itself %.80q, and the configuration %.80q", d.IssuerURL, p.url)
+		return fmt.Errorf("%w: it is for %.75q, not for %.75q", errMismatch, d.IssuerURL, p.url)
 	}
 	for n, address := range []string{d.AuthURL, d.TokenURL, d.JWKSURL, d.UserInfoURL, d.EndSession} {
 		optional := n >= 3
 		if !mayAsk(address, !mayAsk(p.url, false)) && (address != "" || !optional) {
-			return fmt.Errorf("the discovery document has the address %.100q: it must begin with https://", address)
+			return fmt.Errorf("%w: the address %.75q must begin with https://", errMismatch, address)
 		}
 	}
 	d.Algorithms = slices.DeleteFunc(d.Algorithms, func(name string) bool {

@@ -114,10 +114,12 @@ func TestDiscovery(t *testing.T) {
 		f := newFake(t)
 		f.Discovery(more)
 		_, err := f.issuer(nil).Begin(new(Flow))
-		failed := expectFailure(t, name, err, ErrDown, false)
-		if _, other := more["issuer"]; other && (!strings.Contains(failed.Cause, "https://other.example.com") ||
-			!strings.Contains(failed.Cause, f.URL)) {
-			t.Errorf("the log says %s", failed.Cause)
+		failed := expectFailure(t, name, err, ErrInvalid, false)
+		for _, text := range []string{failed.Cause, failed.text} {
+			if _, other := more["issuer"]; other &&
+				(!strings.Contains(text, "https://other.example.com") || !strings.Contains(text, f.URL)) {
+				t.Errorf("the page or the log says %s", text)
+			}
 		}
 	}
 	if mayAsk("http://127.0.0.1/", false) || mayAsk("https://localhost/", false) || !mayAsk("http://[::1]:80/", true) ||
