@@ -26,7 +26,7 @@ func TestPeople(t *testing.T) {
 	}
 	record := func(person string, tokens int) {
 		g.log.Record(store.DefaultAccount, activity.Request{
-			ID: fmt.Sprint("req_", tokens), Time: g.now(), KeyID: k.ID, KeyName: "webui",
+			ID: fmt.Sprint("req_", tokens), Time: g.now(), KeyID: k.ID, KeyName: "webui", Deployment: "m",
 			Person: g.log.Person(t.Context(), store.DefaultAccount, k.ID, person), InputTokens: tokens, BusyMillis: 1, Status: 200,
 		})
 	}
