@@ -50,7 +50,7 @@ var budgets = []struct {
 	{"caddymodule/scripted", 480, "a built-in model server"},
 	{"caddymodule/serve", 4652, "the path of a request"},
 	{"caddymodule/signin", 1360, "users, sessions, passkeys"},
-	{"caddymodule/store", 8541, "records, and their view in memory"},
+	{"caddymodule/store", 8543, "records, and their view in memory"},
 	{"caddymodule/subscribe", 50, "lists of callbacks"},
 	{"caddymodule/tunnel", 2741, "the gateway's end of tunnels"},
 	{"caddymodule/turns", 1600, "who is next at a model server"},
