@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -25,9 +26,12 @@ import (
 // instead.
 type accessLog struct {
 	logger *zap.Logger // http.log.access, like Caddy's own
-	// hidden returns the header that the entry of a request does not contain, "" for none; nil: always none.
+	// hidden returns the header that the entry of a request does not contain, "" for none; nil: always none. With a
+	// header of Open WebUI, the entry contains none of these, which name the person, too.
 	hidden func(http.Header) string
 }
+
+const openWebUI = "X-Openwebui-"
 
 // newAccessLog returns the log for a handler of a configuration.
 func newAccessLog(ctx caddy.Context) accessLog {
@@ -48,7 +52,7 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 	if l.hidden != nil {
 		hidden = l.hidden(r.Header)
 	}
-	if skip || !serve.CarriesSecret(r) && r.Header[hidden] == nil {
+	if skip || !serve.CarriesSecret(r) && hidden == "" {
 		return w, func() {
 			if extra, ok := r.Context().Value(caddyhttp.ExtraLogFieldsCtxKey).(*caddyhttp.ExtraLogFields); ok {
 				for _, field := range logFields(ex) {
@@ -61,7 +65,9 @@ func (l accessLog) begin(w http.ResponseWriter, r *http.Request, ex *serve.Excha
 	shown := caddyhttp.LoggableHTTPRequest{
 		Request: serve.WithoutSecrets(r), ShouldLogCredentials: server.Logs.ShouldLogCredentials,
 	}
-	delete(shown.Header, hidden)
+	maps.DeleteFunc(shown.Header, func(name string, _ []string) bool {
+		return name == hidden || strings.HasPrefix(hidden, openWebUI) && strings.HasPrefix(name, openWebUI)
+	})
 	recorder := caddyhttp.NewResponseRecorder(w, nil, nil)
 	return recorder, func() { l.write(server.Logs, shown, recorder, ex) }
 }

@@ -95,7 +95,7 @@ func (r *Request) key() string {
 // text returns what [Query.Text] is looked for in.
 func (r *Request) text() string {
 	return strings.Join([]string{
-		r.ID, r.KeyName, r.KeyID, r.Person, r.Deployment, r.Model, r.Dialect, r.Operation, r.ErrorCode, r.Error, r.Reason, r.Dropped,
-		strconv.Itoa(r.Status), strings.Join(r.IDs, "\n"),
+		r.ID, r.KeyName, r.KeyID, r.Person, r.Deployment, r.Model, r.Dialect, r.Operation, r.ErrorCode, r.Error, r.Reason,
+		r.Dropped, strconv.Itoa(r.Status), strings.Join(r.IDs, "\n"),
 	}, "\n")
 }

@@ -64,7 +64,8 @@ func (c *Console) sectionsFor(may func(operation string) bool) func() []section 
 // sectionOf returns the entry of the navigation for a path.
 func sectionOf(path string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/console/"), "/")
-	return cmp.Or(map[string]string{"pairings": "start", "confirm": "settings", "audit": "settings", "people": "keys"}[name], name, path)
+	within := map[string]string{"pairings": "start", "confirm": "settings", "audit": "settings", "people": "keys"}
+	return cmp.Or(within[name], name, path)
 }
 
 // loadTemplates returns the templates for users of each role. In them, may reports whether the role

@@ -26,8 +26,9 @@ func TestPeople(t *testing.T) {
 	}
 	record := func(person string, tokens int) {
 		g.log.Record(store.DefaultAccount, activity.Request{
-			ID: fmt.Sprint("req_", tokens), Time: g.now(), KeyID: k.ID, KeyName: "webui",
-			Person: g.log.Person(t.Context(), store.DefaultAccount, k.ID, person), InputTokens: tokens, BusyMillis: 1, Status: 200,
+			ID: fmt.Sprint("req_", tokens), Time: g.now(), KeyID: k.ID, KeyName: "webui", Deployment: "m",
+			Person: g.log.Person(t.Context(), store.DefaultAccount, k.ID, person), InputTokens: tokens, BusyMillis: 1,
+			Status: 200,
 		})
 	}
 	for i, person := range []string{"anna@example.com", "bert<b>", ""} {
@@ -59,10 +60,11 @@ func TestPeople(t *testing.T) {
 	lacks(t, g.page("/console/audit"), "anna@")
 	has(t, g.page("/console/audit"), "deleted the usage of a person behind the key")
 	lacks(t, mainOf(g.page("/console/activity")), "anna@")
-	if w := g.post(show+"/forget", "person", ""); w.Code != http.StatusBadRequest && w.Code != http.StatusUnprocessableEntity {
+	if w := g.post(show+"/forget", "person", ""); w.Code != http.StatusBadRequest {
 		t.Errorf("no name: %d", w.Code)
 	}
-	g.post(show, "name", "webui", "scope", "*", "user_field", "true", "requests_per_minute", "", "person_requests_per_day", "")
+	g.post(show, "name", "webui", "scope", "*", "user_field", "true", "requests_per_minute", "",
+		"person_requests_per_day", "")
 	if k, _ := g.store.Key(store.DefaultAccount, k.ID); !k.UserField || k.UserHeader != "" || k.PersonLimits.Any() {
 		t.Errorf("%+v", k.PersonFields)
 	}

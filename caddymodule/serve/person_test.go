@@ -85,7 +85,8 @@ func TestPersonOfRequest(t *testing.T) {
 		"X-Openwebui-Chat-Id": {"c0ffee00-0f6a-4d7b-9f57-0d2c8d3c8a11"},
 	}
 	g.namePeople(t, store.PersonFields{UserHeader: "X-OpenWebUI-User-Email"})
-	if r := post("/v1/chat/completions", header); r.Person != "anna@example.com" || strings.Contains(sent, "example.com") ||
+	if r := post("/v1/chat/completions", header); r.Person != "anna@example.com" ||
+		strings.Contains(sent, "example.com") ||
 		!strings.Contains(sent, `{"user":"anna",`) {
 		t.Errorf("by header: %q, %s", r.Person, sent)
 	}
@@ -137,7 +138,8 @@ func TestPeopleTakeTurns(t *testing.T) {
 	var requests sync.WaitGroup
 	ask := func(person string) {
 		requests.Go(func() {
-			g.post("/v1/chat/completions", `{"model":"m","user":"`+person+`","messages":[{"role":"user","content":"`+person+`"}]}`)
+			g.post("/v1/chat/completions",
+				`{"model":"m","user":"`+person+`","messages":[{"role":"user","content":"`+person+`"}]}`)
 		})
 	}
 	ask("a")
@@ -196,7 +198,8 @@ func TestLimitOfPerson(t *testing.T) {
 		if w := ask(bert); w.Code != 200 {
 			t.Errorf("%s of another person: %d %s", name, w.Code, w.Body)
 		}
-		if w := ask(anna); name != "seconds_per_day" && (w.Code != 429 || !strings.Contains(w.Body.String(), `"type":"error"`) ||
+		if w := ask(anna); name != "seconds_per_day" && (w.Code != 429 ||
+			!strings.Contains(w.Body.String(), `"type":"error"`) ||
 			!strings.Contains(w.Body.String(), "This person is limited to 1 ") || strings.Contains(w.Body.String(), anna)) {
 			t.Errorf("%s again: %d %s", name, w.Code, w.Body)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"maps"
 	"net/textproto"
 	"net/url"
 	"regexp"
@@ -98,16 +97,16 @@ func (s *Store) ForgetPerson(ctx context.Context, account, idOrName, person stri
 		if err != nil {
 			return Key{}, err
 		}
-		r.Forgotten = maps.Clone(r.Forgotten)
-		maps.DeleteFunc(r.Forgotten, func(_, day string) bool { return day <= s.oldestPeople() })
-		if len(r.Forgotten) >= maxForgotten {
+		forgotten := map[string]string{forgottenHash(r.ID, person): s.now().UTC().Format(time.DateOnly)}
+		for hash, day := range r.Forgotten {
+			if day > s.oldestPeople() {
+				forgotten[hash] = max(day, forgotten[hash])
+			}
+		}
+		if r.Forgotten = forgotten; len(forgotten) > maxForgotten {
 			return Key{}, Errorf(ErrLimit, "the key has forgotten %d people in %d days, which is the maximum: remove the key, "+
 				"which forgets all", maxForgotten, KeepPeople)
 		}
-		if r.Forgotten == nil {
-			r.Forgotten = make(map[string]string)
-		}
-		r.Forgotten[forgottenHash(r.ID, person)] = s.today()
 		t.confirmed()
 		keyKind.save(t, r)
 		return r.Key, nil
@@ -119,8 +118,6 @@ func forgottenHash(key, person string) string {
 	hash := sha256.Sum256([]byte(key + "/" + person))
 	return hex.EncodeToString(hash[:])
 }
-
-func (s *Store) today() string { return s.now().UTC().Format(time.DateOnly) }
 
 // oldestPeople returns the last day whose people are no longer kept.
 func (s *Store) oldestPeople() string {
@@ -149,6 +146,9 @@ func (s *Store) EachPerson(ctx context.Context, account, key, person, from, to s
 
 // dropPeople deletes the rows of people of an account that are not kept. Other gateways drop theirs in PublishUsage.
 func (s *Store) dropPeople(ctx context.Context, account string) error {
+	if s.view.Load().unreadable.size > 0 {
+		return nil // an unreadable key would seem to be removed
+	}
 	var paths []string
 	_, err := s.shared.Each(ctx, Prefix(dirPeople+account+"/"), func(item Item) error {
 		if r, err := rowOf(item.Key); err == nil && !s.keeps(&r) {

@@ -286,8 +286,8 @@ func eachUsage(ctx context.Context, kv KV, spans []Span, f func(path string, r U
 	return nil
 }
 
-// usageSpans returns the spans of the rows of an account in dir: one from the day or hour from to to, or, with a key, one of
-// the key for each day or hour.
+// usageSpans returns the spans of the rows of an account in dir: one from the day or hour from to to, or, with a key,
+// one of the key for each day or hour.
 func usageSpans(dir, key, from, to string) (spans []Span) {
 	if key == "" {
 		return []Span{{Start: dir + from, End: Prefix(dir + to + "/").End}}
