@@ -151,8 +151,8 @@ func (t *suspensionTest) suspended(when string, names ...string) {
 		}
 		found, _ := t.s.FindKey(t.secrets[name])
 		k, _ = t.s.Key(account, k.ID)
-		if (found.Refusal(netip.Addr{}) == store.RefusedSuspended) != want || (k.State(time.Now()) == store.KeySuspended) != want ||
-			t.s.Suspended(k.Owner, time.Now()) != want {
+		if (found.Refusal(netip.Addr{}) == store.RefusedSuspended) != want ||
+			(k.State(time.Now()) == store.KeySuspended) != want || t.s.Suspended(k.Owner, time.Now()) != want {
 			t.Errorf("%s: the key of %s is %s, suspended from %v", when, name, k.State(time.Now()), k.SuspendedFrom)
 		}
 		if want {
