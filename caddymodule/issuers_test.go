@@ -91,7 +91,7 @@ func TestIssuerOptions(t *testing.T) {
 		}
 	}
 	// Two sites have the same options, or the configuration is refused.
-	same := consoleFile(t, database, issuerOf("https://id.example.com", ""))
+	same := consoleFile(t, database, issuerOf("https://id.example.com", "domains Example.com"))
 	_, site, _ := strings.Cut(same, "http://localhost:8080")
 	if app := provision(t, same+"\nhttp://localhost:8081"+site); len(app.issuers) != 1 {
 		t.Errorf("%d issuers", len(app.issuers))

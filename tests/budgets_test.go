@@ -49,7 +49,7 @@ var budgets = []struct {
 	{"caddymodule/scope", 170, "which names a key may use"},
 	{"caddymodule/scripted", 480, "a built-in model server"},
 	{"caddymodule/serve", 4652, "the path of a request"},
-	{"caddymodule/signin", 1500, "users, sessions, passkeys"},
+	{"caddymodule/signin", 1506, "users, sessions, passkeys"},
 	{"caddymodule/signin/oidc", 972, "signing in at OpenID Connect issuers"},
 	{"caddymodule/store", 9033, "records, and their view in memory"},
 	{"caddymodule/subscribe", 50, "lists of callbacks"},

@@ -24,8 +24,8 @@ var (
 )
 
 // TestChaos cuts lines, kills, suspends and starts edges, and sets their clocks, at random, while keys
-// are revoked, or suspended by a new owner. What is revoked, and confirmed, no edge may accept, and no request may run with it. When
-// all is well again, all edges serve, and confirm.
+// are revoked, or suspended by a new owner. What is revoked, and confirmed, no edge may accept, and no request may
+// run with it. When all is well again, all edges serve, and confirm.
 func TestChaos(t *testing.T) {
 	first, runs, length := 0, *chaosSeeds, 10*time.Minute
 	if testing.Short() {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"github.com/postern-dev/postern/caddymodule/events"
 	"github.com/postern-dev/postern/caddymodule/health"
@@ -54,6 +55,41 @@ func TestStoreNeverOpened(t *testing.T) {
 	if _, err := handle.Get(new(Gateway)); !errors.Is(err, errStoreClosed) {
 		t.Errorf("get = %v, want errStoreClosed", err)
 	}
+}
+
+// The rules of signing in are those of the configuration: from the first request on, which may come before its Start,
+// and after a reload and a rollback.
+func TestSignInPolicy(t *testing.T) {
+	handle := NewStore(StoreConfig{Path: filepath.Join(t.TempDir(), "gateway.db")}, slog.New(slog.DiscardHandler),
+		Counters{})
+	defer handle.Destruct()
+	configuration := func(issuer string) *Gateway {
+		return &Gateway{
+			Store: handle, Listener: new(Listener),
+			Configuration: Configuration{
+				Listen: "127.0.0.1:0", MaxMemory: MinMaxMemory, SwapAfter: time.Second,
+				Logger: slog.New(slog.DiscardHandler), SignIn: store.SignInPolicy{Issuers: []string{issuer}},
+			},
+		}
+	}
+	before, after := configuration("https://before"), configuration("https://after")
+	expect := func(when string, g *Gateway) {
+		t.Helper()
+		if got := handle.Opened().Store.SignInPolicy().Issuers[0]; got != g.SignIn.Issuers[0] {
+			t.Errorf("%s: %s", when, got)
+		}
+	}
+	_, err := before.Backend()
+	must(t, err)
+	expect("before Start", before)
+	must(t, before.Start(t.Context()))
+	must(t, after.Start(t.Context()))
+	expect("reloaded", after)
+	after.Stop()
+	expect("rolled back", before)
+	before.Stop()
+	_ = before.Listener.Destruct()
+	_ = after.Listener.Destruct()
 }
 
 // Without a memory limit, the default of max_memory is half as large.

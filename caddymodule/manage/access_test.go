@@ -68,10 +68,14 @@ var accesses = map[string]access{
 		path: "/users",
 		body: map[string]string{"name": "new", "password": "long enough for this"},
 	},
-	"PATCH /users/{id}":              {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
-	"DELETE /users/{id}":             {path: "/users/{second}"},
-	"POST /users/{id}/link":          {path: "/users/{second}/link", body: map[string]string{"issuer": issuer, "subject": "1"}},
-	"POST /users/{id}/unlink":        {path: "/users/{second}/unlink", body: map[string]string{"issuer": issuer, "subject": "0"}},
+	"PATCH /users/{id}":  {path: "/users/{second}", body: map[string]string{"role": "viewer"}},
+	"DELETE /users/{id}": {path: "/users/{second}"},
+	"POST /users/{id}/link": {
+		path: "/users/{second}/link", body: map[string]string{"issuer": issuer, "subject": "1"},
+	},
+	"POST /users/{id}/unlink": {
+		path: "/users/{second}/unlink", body: map[string]string{"issuer": issuer, "subject": "0"},
+	},
 	"POST /users/{id}/recovery-link": {path: "/users/{second}/recovery-link", body: map[string]string{}},
 	"GET /invitations":               {path: "/invitations"},
 	"POST /invitations":              {path: "/invitations", body: map[string]string{}},

@@ -35,7 +35,7 @@ var (
 		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, "+
 			"ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
 	signInFailuresTotal = counter("sign_in_failures_total",
-		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
+		"Failed sign-ins to the console, by method: password, passkey, link or issuer.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",
 		"Requests rejected while queued or instead of being queued, by reason: the deployment's queue was full (full), or "+
 			"the wait was too long (timeout).",

@@ -41,7 +41,7 @@ func Register(reg prometheus.Registerer, g *gateway.Gateway, keys bool) error {
 	for _, reason := range events.LostReasons {
 		CountLostEvents(reason, 0) // otherwise the first loss would not show as an increase
 	}
-	for _, method := range [...]string{"password", "passkey", "link"} {
+	for _, method := range [...]string{"password", "passkey", "link", "issuer"} {
 		signInFailuresTotal.WithLabelValues(method).Add(0) // for the same reason
 	}
 	buildInfo.WithLabelValues(version.Number(), runtime.Version()).Set(1)

@@ -1,6 +1,6 @@
-// Package signin signs users in to the console: by password, by passkey, and by
-// one-time links that create a user or set a new password. Pages, cookies and HTTP
-// are left to its callers.
+// Package signin signs users in to the console: by password, by passkey, by OpenID
+// Connect issuers (package oidc), and by one-time links that create a user or set a
+// new password. Pages, cookies and HTTP are left to its callers.
 //
 // # Passwords
 //
@@ -35,9 +35,17 @@
 // The counter of a passkey is compared in the store, so that only one of two copies is
 // accepted.
 //
+// # Issuers
+//
+// The browser keeps a flow from its start to the issuer's answer, sealed like a
+// ceremony, so any gateway of the store takes the answer. The store notes its state,
+// which signs in once. Wrong answers count as guesses. Answers from one address are
+// limited even if they are right, because each is a write.
+//
 // # Confirming
 //
-// A session records when its user last entered a password or used a passkey in it.
+// A session records when its user last entered a password, used a passkey, or signed
+// in anew at an issuer. A sign-in that the issuer answers silently confirms nothing.
 // Operations that grant access permanently require that to be at most
 // [ConfirmedFor] ago, so a stolen session does not give lasting access.
 //

@@ -331,3 +331,37 @@ func TestPasskeyNeedsVerification(t *testing.T) {
 		t.Errorf("adding: %v", err)
 	}
 }
+
+// While local sign-ins are off, a passkey only confirms.
+func TestLocalOff(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	ann, a := d.addUser(t, "ann"), newAuthenticator(t, origin)
+	d.addPasskey(t, ann, a, "phone")
+	d.store.SetSignInPolicy(store.SignInPolicy{LocalOff: true, Issuers: []string{"https://id.example.com"}})
+	if _, err := d.passkey(t, home, a); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a passkey: %v", err)
+	}
+	if _, err := d.signIn(t, home, "ann", rightPassword); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a password: %v", err)
+	}
+	if _, err := d.AddUser(t.Context(), store.DefaultAccount, "bob", rightPassword, store.RoleAdmin); err == nil {
+		t.Error("a user with a password is added")
+	}
+	session, _, _, err := d.store.SignInByIssuer(t.Context(), store.IssuerSignIn{
+		Issuer: "https://id.example.com", Subject: "7", Account: store.DefaultAccount, Name: "eve", Role: store.RoleAdmin,
+	})
+	must(t, err)
+	if _, err := d.Confirm(t.Context(), session, rightPassword); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("confirming by password: %v", err)
+	}
+	eve, _ := d.store.User(session.User)
+	own := newAuthenticator(t, origin)
+	d.addPasskey(t, eve, own, "laptop")
+	options, ceremony, err := d.BeginPasskeySignIn(t.Context(), home, origin)
+	must(t, err)
+	confirmed, err := d.ConfirmByPasskey(t.Context(), session, home, origin, ceremony, own.get(t, options))
+	if err != nil || confirmed.ConfirmedAt.IsZero() {
+		t.Errorf("%v, %v", confirmed.ConfirmedAt, err)
+	}
+}

@@ -365,7 +365,8 @@ func TestTokenNeedsSignIn(t *testing.T) {
 			t.Errorf("before its end: %v", err)
 		}
 		time.Sleep(10 * time.Second)
-		if _, _, err := d.Token(t.Context(), secret); !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "suspended") {
+		_, _, err = d.Token(t.Context(), secret)
+		if !errors.Is(err, ErrToken) || !strings.Contains(err.Error(), "suspended") {
 			t.Errorf("at its end: %v", err)
 		}
 		signIn()

@@ -132,7 +132,7 @@ func writePeople(ctx context.Context, s *store.Store) error {
 	fmt.Printf("session %s %s\n", secret, u.ID)
 	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
 	session, cookie, _, err := s.SignInByIssuer(ctx, store.IssuerSignIn{
-		Issuer: issuer, Subject: u.Name, Account: store.DefaultAccount, Name: "by issuer " + u.Name, Role: store.RoleMember,
+		Issuer: issuer, Subject: u.Name, Account: store.DefaultAccount, Name: "by issuer " + u.Name, Role: store.RoleAdmin,
 	})
 	if err != nil {
 		return err

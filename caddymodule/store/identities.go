@@ -184,8 +184,8 @@ func (s *Store) newIssuerUser(t *tx, in IssuerSignIn) (*userRecord, error) {
 		maxNameNumber)
 }
 
-// followClaims gives the user the highest role that an issuer of the configuration has given within SessionLife, or that
-// of a viewer. The last admin of an account keeps the role unless hasAdmins, and followClaims reports that.
+// followClaims gives the user the highest role that an issuer of the configuration has given within SessionLife, or
+// that of a viewer. The last admin of an account keeps the role unless hasAdmins, and followClaims reports that.
 func (r *userRecord) followClaims(t *tx, p *SignInPolicy, hasAdmins bool) (keptAdmin bool) {
 	order := Roles() // the highest first
 	best := len(order) - 1

@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +114,43 @@ func TestUseOnce(t *testing.T) {
 	})
 }
 
+// failing is a KV that can fail each transaction.
+type failing struct {
+	store.KV
+	down atomic.Bool
+}
+
+func (k *failing) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	if k.down.Load() {
+		return store.TxnResult{}, store.ErrUnavailable
+	}
+	return k.KV.Txn(ctx, t)
+}
+
+// If the option is switched on without the KV, it counts from when the KV is back.
+func TestKeysNeedSignInWithoutStore(t *testing.T) {
+	t.Parallel()
+	path := tempStore(t)
+	synctest.Test(t, func(t *testing.T) {
+		kv, err := store.OpenBolt(path, store.BoltOptions{})
+		must(t, err)
+		shared := &failing{KV: kv}
+		s, err := store.New(shared, store.Options{})
+		must(t, err)
+		defer func() { must(t, s.Close()) }()
+		test := newSuspensionTest(t, s)
+		shared.down.Store(true)
+		s.SetSignInPolicy(test.policy)
+		time.Sleep(24 * time.Hour)
+		test.suspended("without the store")
+		shared.down.Store(false)
+		time.Sleep(59 * time.Minute)
+		test.suspended("an hour is not over")
+		time.Sleep(2 * time.Minute)
+		test.suspended("an hour after it is back", "ann", "cid")
+	})
+}
+
 // suspensionTest is a store in which Ann and Cid sign in by an issuer, Bob by password. Each has a key.
 type suspensionTest struct {
 	*testing.T
@@ -151,8 +190,8 @@ func (t *suspensionTest) suspended(when string, names ...string) {
 		}
 		found, _ := t.s.FindKey(t.secrets[name])
 		k, _ = t.s.Key(account, k.ID)
-		if (found.Refusal(netip.Addr{}) == store.RefusedSuspended) != want || (k.State(time.Now()) == store.KeySuspended) != want ||
-			t.s.Suspended(k.Owner, time.Now()) != want {
+		if (found.Refusal(netip.Addr{}) == store.RefusedSuspended) != want ||
+			(k.State(time.Now()) == store.KeySuspended) != want || t.s.Suspended(k.Owner, time.Now()) != want {
 			t.Errorf("%s: the key of %s is %s, suspended from %v", when, name, k.State(time.Now()), k.SuspendedFrom)
 		}
 		if want {

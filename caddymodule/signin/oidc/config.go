@@ -95,6 +95,7 @@ func (c *Config) Complete() error {
 	case open && len(c.Admins)+len(c.Members)+len(c.Domains) == 0:
 		return refuse("this issuer signs in everyone: choose who is a member, by domains")
 	}
+	c.Domains = slices.Clone(c.Domains) // another site may have the same
 	for i, domain := range c.Domains {
 		c.Domains[i] = strings.ToLower(domain)
 		if strings.ContainsAny(domain, "@*/ ") || !strings.Contains(domain, ".") {
