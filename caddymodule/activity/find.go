@@ -136,7 +136,7 @@ type search struct {
 	members [][]byte        // what the JSON of a row contains
 	text    []byte          // what a row contains in lower case
 	buffer  []byte
-	mask    func(*Request)
+	mask    func(*Request) // removes a person who is no longer kept
 }
 
 func newSearch(q *Query) *search {
@@ -163,9 +163,12 @@ func (s *search) findInMemory(rows []*Request, f *Found) {
 	for _, r := range rows {
 		at := r.cursor()
 		s.seen[at] = true
-		shown := *r
-		if s.mask(&shown); s.q.Matches(&shown) && (s.q.Before == "" || at < s.q.Before) {
-			f.Requests = append(f.Requests, shown)
+		if r.Person != "" {
+			r = new(*r)
+			s.mask(r)
+		}
+		if s.q.Matches(r) && (s.q.Before == "" || at < s.q.Before) {
+			f.Requests = append(f.Requests, *r)
 		}
 	}
 }

@@ -92,31 +92,27 @@ const maxErased = 64 * maxWrite
 
 // erasePeople removes people who are no longer kept from the file of the requests.
 func (l *Log) erasePeople() error {
+	db := l.file.db.Load()
+	if db == nil {
+		return nil
+	}
 	var rows []logged
-	err := l.file.each(func(account string, k, v []byte) {
+	note := func(account string, k, v []byte) {
 		if len(rows) < maxErased && bytes.Contains(v, []byte(`"person":`)) {
 			if r, err := decode(k, v); err == nil && l.mask(account, &r) {
 				rows = append(rows, logged{account: account, Request: &r})
 			}
 		}
+	}
+	err := l.file.guard(db, func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+				return b.ForEach(func(k, v []byte) error { note(string(name), k, v); return nil })
+			})
+		})
 	})
 	if err != nil {
 		return err
 	}
 	return l.file.write(rows)
-}
-
-// each calls f with all rows.
-func (f *file) each(read func(account string, k, v []byte)) error {
-	db := f.db.Load()
-	if db == nil {
-		return nil
-	}
-	return f.guard(db, func() error {
-		return db.View(func(tx *bolt.Tx) error {
-			return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-				return b.ForEach(func(k, v []byte) error { read(string(name), k, v); return nil })
-			})
-		})
-	})
 }
