@@ -43,7 +43,9 @@ func TestConfigurationsEnterWhenStarted(t *testing.T) {
 	start(t, app)
 	expect := func(when, want string) {
 		t.Helper()
-		open.Events.LimitCrossed(store.DefaultAccount, "", limits.Crossing{})
+		open.Events.LimitCrossed(store.DefaultAccount, limits.Crossing{State: limits.State{
+			Subject: limits.Subject{Of: limits.OfAccount, ID: store.DefaultAccount},
+		}})
 		if got := wait.For(t, emitter, "an event"); got != want {
 			t.Errorf("%s: the %s configuration emits, want the %s one", when, got, want)
 		}

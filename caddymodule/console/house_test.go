@@ -295,7 +295,9 @@ func (b *browser) secretIn(page string) string {
 }
 
 // noLimits are those of each key.
-func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
+func noLimits(context.Context, string, []limits.Subject) (limits.Usage, error) {
+	return limits.Usage{}, nil
+}
 
 // loaded is the state of each server that loads one model at a time.
 func loaded(_, connector, _ string) turns.ServerState {

@@ -108,10 +108,12 @@ func TestEventsOfTheStore(t *testing.T) {
 	must(t, err)
 	out.expect(t, "a key", eventKeyCreated)
 	nearlyUsed := limits.Crossing{
-		State:   limits.State{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 100, Used: 81},
+		State: limits.State{
+			Limit: limits.TokensPerDay, Subject: limits.Subject{Of: limits.OfKey, ID: k.ID}, Max: 100, Used: 81,
+		},
 		Percent: 80,
 	}
-	s.LimitCrossed(store.DefaultAccount, k.ID, nearlyUsed)
+	s.LimitCrossed(store.DefaultAccount, nearlyUsed)
 	if got, want := fmt.Sprint(out.events[0].Data), fmt.Sprint(map[string]any{
 		"account": "default", "key_id": k.ID, "key_name": "ci", "limit": "tokens_per_day", "percent": "80", "used": "81",
 		"max": "100",
@@ -119,7 +121,8 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	out.expect(t, "most of a limit", eventKeyLimit)
-	s.LimitCrossed(store.DefaultAccount, "", nearlyUsed)
+	nearlyUsed.Subject = limits.Subject{Of: limits.OfAccount, ID: store.DefaultAccount}
+	s.LimitCrossed(store.DefaultAccount, nearlyUsed)
 	out.expect(t, "most of a limit of an account", eventAccountLimit)
 	must(t, errOf(st.ApprovePairing(ctx, store.DefaultAccount, p.ID, "", "anna")))
 	want = map[string]any{

@@ -187,9 +187,8 @@ func (s *sources) onPairing(c store.Change) {
 	}
 }
 
-// LimitCrossed emits an event about a limit per day or month of which 80 or 100 percent are used: a
-// limit of a key, or of the account if key is "".
-func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
+// LimitCrossed emits an event about a limit per day or month of which 80 or 100 percent are used.
+func (s *sources) LimitCrossed(account string, c limits.Crossing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -199,13 +198,14 @@ func (s *sources) LimitCrossed(account, key string, c limits.Crossing) {
 		"account": account, "limit": c.Limit, "percent": strconv.Itoa(c.Percent),
 		"used": strconv.FormatInt(c.Used, 10), "max": strconv.FormatInt(c.Max, 10),
 	}
-	if key == "" {
+	switch c.Of {
+	case limits.OfAccount:
 		s.emitHere(Event{Name: eventAccountLimit, Data: data})
-		return
+	case limits.OfKey:
+		k, _ := s.store.Key(account, c.ID)
+		data["key_id"], data["key_name"] = c.ID, k.Name
+		s.emitHere(Event{Name: eventKeyLimit, Data: data})
 	}
-	k, _ := s.store.Key(account, key)
-	data["key_id"], data["key_name"] = key, k.Name
-	s.emitHere(Event{Name: eventKeyLimit, Data: data})
 }
 
 // ModelChanged emits an event about a model server whose answers have shown another state, see

@@ -18,7 +18,7 @@ func TestLimitedComesBack(t *testing.T) {
 		permit, _ := enter(t, q, "k", ten)
 		permit.Settle(used)
 		s.mu.Lock()
-		s.day[""] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
+		s.day["a"] = limits.Sums{Requests: 100, Tokens: 5000} // at the other one
 		s.mu.Unlock()
 		time.Sleep(31 * time.Second)
 		permit, refused := enter(t, q, "k", ten)
@@ -31,7 +31,7 @@ func TestLimitedComesBack(t *testing.T) {
 			t.Errorf("after another gateway has counted: %q", refused)
 		}
 		s.mu.Lock()
-		s.ofAccount.TokensPerDay, s.day[""] = 10000, limits.Sums{Requests: 1000, Tokens: 50000}
+		s.ofAccount.TokensPerDay, s.day["a"] = 10000, limits.Sums{Requests: 1000, Tokens: 50000}
 		s.mu.Unlock()
 		time.Sleep(3 * time.Minute)
 		if _, refused := enter(t, q, "k", ten); refused != "account tokens_per_day" {

@@ -2,10 +2,9 @@ package limits
 
 import "time"
 
-// Level is the state of the limits of a key, or of an account. It is not safe for concurrent
-// use.
+// Level is the state of the limits of a subject. It is not safe for concurrent use.
 type Level struct {
-	of     string
+	of     Subject
 	whole  UsageLimits // of all edges of a cluster together
 	limits UsageLimits // this edge's share
 
@@ -50,8 +49,8 @@ func (s *Sums) Add(o Sums) {
 	s.add(Used{Requests: o.Requests, Tokens: o.Tokens, BusyMillis: o.BusyMillis})
 }
 
-// NewLevel returns the state of a key or an account: of is OfKey or OfAccount.
-func NewLevel(of string, now time.Time) *Level { return &Level{of: of, lastUsed: now} }
+// NewLevel returns the state of a subject without requests.
+func NewLevel(of Subject, now time.Time) *Level { return &Level{of: of, lastUsed: now} }
 
 // Set sets the limits, of which this edge of a cluster has a share: see [UsageLimits.Share].
 func (l *Level) Set(limits UsageLimits, edges int) { l.whole, l.limits = limits, limits.Share(edges) }
@@ -238,7 +237,7 @@ func (l *Level) settle(now time.Time, p part, used Used) {
 func (l *Level) bucketState(limit string, b *bucket) State {
 	total := int64(b.limit)
 	used := min(total-floor(b.level), total)
-	return l.share(State{Limit: limit, Of: l.of, Max: total, Used: used, ResetMillis: b.full().Milliseconds()})
+	return l.share(State{Limit: limit, Subject: l.of, Max: total, Used: used, ResetMillis: b.full().Milliseconds()})
 }
 
 // share sets Total of the state of a limit that edges share.

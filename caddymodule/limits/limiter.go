@@ -14,20 +14,18 @@ import (
 
 // Source provides limits and past usage.
 type Source interface {
-	// LimitsOf returns the limits of an account, and of one of its keys. It is called for
-	// each request and must be fast.
-	LimitsOf(account, key string) (ofAccount, ofKey UsageLimits)
-	// SumsOf returns the usage of ended requests today and in this month, in UTC: of a key, or of
-	// all keys of the account if key is "".
-	SumsOf(ctx context.Context, account, key string) (day, month Sums, err error)
-	// Crossed is called when 80 or 100 percent of a limit per day or month are used; key is "" for a
-	// limit of the account.
-	Crossed(account, key string, c Crossing)
+	// LimitsOf returns the limits of a subject. It is called for each request and must be fast.
+	LimitsOf(account string, of Subject) UsageLimits
+	// SumsOf returns the usage of a subject's ended requests today and in this month, in UTC.
+	SumsOf(ctx context.Context, account string, of Subject) (day, month Sums, err error)
+	// Crossed is called when 80 or 100 percent of a limit per day or month are used.
+	Crossed(account string, c Crossing)
 }
 
-// Request is a request that needs a permit from the limits of its key and account.
+// Request is a request that needs a permit from the limits of all its levels.
 type Request struct {
 	Account string
+	Levels  []Subject // whose limits hold, from the account to the key
 	fair.Client
 	Cost
 	Length int           // how many requests may wait at a limit of concurrency; negative: none
@@ -53,10 +51,11 @@ func NewLimiter(source Source, logger *slog.Logger) *Limiter {
 // first Enter.
 func (l *Limiter) Divide(edges fair.Edges) { l.edges = edges }
 
-// Permit is a request's permission to run, by the limits of its key and its account.
+// Permit is a request's permission to run, by the limits of all its levels.
 type Permit struct {
 	account     *limitedAccount
-	levels      [2]*limitedLevel // of the account and the key
+	levels      []*limitedLevel
+	usual       [usualLevels]*limitedLevel // memory of levels
 	reservation Reservation
 	states      []State
 	waited      bool
@@ -69,47 +68,30 @@ func (p *Permit) Waited() bool { return p.waited }
 func (p *Permit) States() []State { return p.states }
 
 // Settle releases the permit, and counts the usage of the request. It must be called exactly once.
-func (p *Permit) Settle(used Used) { p.leave(p.levels[:], used) }
+func (p *Permit) Settle(used Used) { p.leave(p.levels, used) }
 
-// limitedAccount is the state of an account and of its keys that are active.
+// limitedAccount is the state of an account and of its subjects that are active.
 type limitedAccount struct {
 	*Limiter
 	id string
 
-	mu    sync.Mutex
-	own   *limitedLevel
-	keys  map[string]*limitedLevel
-	swept time.Time // last sweep
+	mu     sync.Mutex
+	active map[Subject]*limitedLevel
+	swept  time.Time // last sweep
 }
 
-// limitedLevel is the state of a key or an account.
+// limitedLevel is the state of a subject.
 type limitedLevel struct {
 	*Level
-	account, key string     // ids; key is "" for an account
-	loading      sync.Mutex // locked while its sums are loaded; acquired before the account's mu
-	line         *fair.Line // of the limit of concurrency
-	loaded       time.Time  // when its sums were loaded
-	failed       time.Time  // when loading failed
+	loading sync.Mutex // locked while its sums are loaded; acquired before the account's mu
+	line    *fair.Line // of the limit of concurrency
+	loaded  time.Time  // when its sums were loaded
+	failed  time.Time  // when loading failed
 }
 
-// newLevel returns the state of a key of an account, or of the account if key is "", without requests.
-func (l *Limiter) newLevel(account, key string) *limitedLevel {
-	of := OfKey
-	if key == "" {
-		of = OfAccount
-	}
-	level := &limitedLevel{Level: NewLevel(of, time.Now()), account: account, key: key}
-	level.line = fair.NewLine(func() int { return l.concurrency(level) })
-	return level
-}
-
-// concurrency returns how many requests may run at the same time.
-func (l *Limiter) concurrency(level *limitedLevel) int {
-	ofAccount, ofKey := l.source.LimitsOf(level.account, level.key)
-	if level.key != "" {
-		return ofKey.Share(l.edges.Count()).Concurrency
-	}
-	return ofAccount.Share(l.edges.Count()).Concurrency
+// concurrency returns how many requests of a subject may run at the same time.
+func (a *limitedAccount) concurrency(of Subject) int {
+	return a.source.LimitsOf(a.id, of).Share(a.edges.Count()).Concurrency
 }
 
 // account returns the state of an account.
@@ -118,42 +100,34 @@ func (l *Limiter) account(id string) *limitedAccount {
 	defer l.mu.Unlock()
 	a := l.accounts[id]
 	if a == nil {
-		a = &limitedAccount{
-			Limiter: l, id: id, own: l.newLevel(id, ""), keys: make(map[string]*limitedLevel), swept: time.Now(),
-		}
+		a = &limitedAccount{Limiter: l, id: id, active: make(map[Subject]*limitedLevel), swept: time.Now()}
 		l.accounts[id] = a
 	}
 	return a
 }
 
-// levels returns the levels that a request must pass, with their current limits. The caller
-// holds the lock.
-func (a *limitedAccount) levels(key string, now time.Time) [2]*limitedLevel {
+// levels appends the states of subjects to levels, with their current limits. The caller holds the lock.
+func (a *limitedAccount) levels(levels []*limitedLevel, subjects []Subject, now time.Time) []*limitedLevel {
 	a.sweep(now)
-	k := a.keys[key]
-	if k == nil {
-		k = a.newLevel(a.id, key)
-		a.keys[key] = k
-	}
-	ofAccount, ofKey := a.source.LimitsOf(a.id, key)
-	levels := [...]*limitedLevel{a.own, k}
-	for i, next := range [...]UsageLimits{ofAccount, ofKey} {
-		levels[i].set(next, a.edges.Count())
+	for _, of := range subjects {
+		l := a.active[of]
+		if l == nil {
+			l = &limitedLevel{Level: NewLevel(of, now), line: fair.NewLine(func() int { return a.concurrency(of) })}
+			a.active[of] = l
+		}
+		l.set(a.source.LimitsOf(a.id, of), a.edges.Count())
+		levels = append(levels, l)
 	}
 	return levels
 }
 
-// sweep drops the states of keys without requests, at most once a minute. The caller holds the lock.
+// sweep drops the states of subjects without requests, at most once a minute. The caller holds the lock.
 func (a *limitedAccount) sweep(now time.Time) {
 	const pause = time.Minute
 	if now.Sub(a.swept) <= pause {
 		return
 	}
-	for id, l := range a.keys {
-		if l.Idle(now) {
-			delete(a.keys, id)
-		}
-	}
+	maps.DeleteFunc(a.active, func(of Subject, l *limitedLevel) bool { return of.Of != OfAccount && l.Idle(now) })
 	a.swept = now
 }
 
@@ -165,8 +139,8 @@ func (l *limitedLevel) set(next UsageLimits, edges int) {
 	l.Set(next, edges)
 }
 
-// Changed applies changed limits of a key, or of an account if key is "".
-func (l *Limiter) Changed(account, key string) {
+// Changed applies changed limits of a subject.
+func (l *Limiter) Changed(account string, of Subject) {
 	l.mu.Lock()
 	a := l.accounts[account]
 	l.mu.Unlock()
@@ -174,10 +148,7 @@ func (l *Limiter) Changed(account, key string) {
 		return
 	}
 	a.mu.Lock()
-	level := a.own
-	if key != "" {
-		level = a.keys[key]
-	}
+	level := a.active[of]
 	a.mu.Unlock()
 	if level != nil {
 		level.line.Advance()
@@ -186,7 +157,7 @@ func (l *Limiter) Changed(account, key string) {
 
 // RemoveAccount removes the state of an account that was removed. Its limits must be 0 already.
 func (l *Limiter) RemoveAccount(account string) {
-	l.Changed(account, "")
+	l.Changed(account, Subject{OfAccount, account})
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.accounts, account)
@@ -213,23 +184,26 @@ func (a *limitedAccount) quotas() map[string][]State {
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.sweep(now)
-	quotas := make(map[string][]State, len(a.keys))
-	for id, l := range a.keys {
-		_, ofKey := a.source.LimitsOf(a.id, id)
-		if l.set(ofKey, a.edges.Count()); ofKey.HasQuota() { // they may have changed since its last request
-			quotas[id] = slices.DeleteFunc(l.AppendStates(nil, now), State.PerMinute)
+	quotas := make(map[string][]State, len(a.active))
+	for of, l := range a.active {
+		if of.Of != OfKey {
+			continue
+		}
+		limits := a.source.LimitsOf(a.id, of)
+		if l.set(limits, a.edges.Count()); limits.HasQuota() { // they may have changed since its last request
+			quotas[of.ID] = slices.DeleteFunc(l.AppendStates(nil, now), State.PerMinute)
 		}
 	}
 	return quotas
 }
 
-// Enter waits until the limits of concurrency of a key and its account allow a request. Other limits refuse at once.
+// Enter waits until the limits of concurrency of all levels allow a request. Other limits refuse at once.
 // The caller must call [Permit.Settle] when the request has ended. Errors are a [Refusal], or the cause of ctx's end.
 func (l *Limiter) Enter(ctx context.Context, r Request) (*Permit, error) {
 	a := l.account(r.Account)
-	a.load(ctx, r.Key, false)
+	a.load(ctx, r.Levels, false)
 	if l.edges != nil {
-		a.renew(r.Key)
+		a.renew(r.Levels)
 	}
 	if ctx.Err() != nil { // the sums may be missing
 		return nil, context.Cause(ctx)
@@ -254,32 +228,46 @@ func (a *limitedAccount) reserve(r *Request) (*Permit, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	levels := a.levels(r.Key, now)
-	reservation, refused := Reserve(now, r.Cost, levels[0].Level, levels[1].Level)
-	states := states(levels, now)
-	if refused != nil {
-		refused.States = states
+	p := &Permit{account: a}
+	p.levels = a.levels(p.usual[:0], r.Levels, now)
+	var usual [usualLevels]*Level
+	levels := usual[:0]
+	for _, l := range p.levels {
+		levels = append(levels, l.Level)
+	}
+	var refused *Refusal
+	p.reservation, refused = Reserve(now, r.Cost, levels...)
+	if p.states = states(p.levels, now); refused != nil {
+		refused.States = p.states
 		return nil, refused
 	}
-	return &Permit{account: a, levels: levels, reservation: reservation, states: states}, nil
+	return p, nil
 }
 
-// Usage returns the states of the limits of a key and its account.
-func (l *Limiter) Usage(ctx context.Context, account, key string) (u Usage, err error) {
+// Usage returns the states of the limits of all levels of a key, and the usage of the key.
+func (l *Limiter) Usage(ctx context.Context, account string, of []Subject) (u Usage, err error) {
 	a := l.account(account)
-	a.load(ctx, key, true)
+	a.load(ctx, of, true)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	levels := a.levels(key, now)
+	levels := a.levels(nil, of, now)
+	for _, l := range levels {
+		if l.of.Of == OfKey {
+			u.Day, u.Month = l.Ended(now)
+		}
+	}
 	u.States = states(levels, now)
-	u.Day, u.Month = levels[1].Ended(now)
 	return u, context.Cause(ctx)
 }
 
 // states returns the states of all limits that are set.
-func states(levels [2]*limitedLevel, now time.Time) []State {
-	return levels[1].AppendStates(levels[0].AppendStates(make([]State, 0, 12), now), now)
+func states(levels []*limitedLevel, now time.Time) []State {
+	states := make([]State, 0, 12)
+	for _, l := range levels {
+		states = l.AppendStates(states, now)
+	}
+	return states
 }
 
 // refusal returns the refusal for an error of a line.
@@ -290,8 +278,7 @@ func (p *Permit) refusal(i int, err error) error {
 	const retry = 5 * time.Second
 	l := p.levels[i]
 	state := l.share(State{
-		Limit: Concurrency, Of: [...]string{OfAccount, OfKey}[i],
-		Max: int64(p.account.concurrency(l)), Used: l.line.Running(),
+		Limit: Concurrency, Subject: l.of, Max: int64(p.account.concurrency(l.of)), Used: l.line.Running(),
 	})
 	return &Refusal{State: state, WaitMillis: retry.Milliseconds(), States: p.states}
 }
@@ -304,11 +291,12 @@ func (p *Permit) leave(levels []*limitedLevel, used Used) {
 	now := time.Now()
 	p.account.mu.Lock()
 	p.reservation.Settle(now, used)
-	crossed := [...][]Crossing{p.levels[0].Crossed(now), p.levels[1].Crossed(now)}
+	var crossed []Crossing
+	for _, l := range p.levels {
+		crossed = append(crossed, l.Crossed(now)...)
+	}
 	p.account.mu.Unlock()
-	for i, l := range p.levels {
-		for _, c := range crossed[i] {
-			p.account.source.Crossed(l.account, l.key, c)
-		}
+	for _, c := range crossed {
+		p.account.source.Crossed(p.account.id, c)
 	}
 }

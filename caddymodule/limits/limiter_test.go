@@ -20,23 +20,30 @@ type source struct {
 	mu        sync.Mutex
 	ofAccount limits.UsageLimits
 	ofKey     limits.UsageLimits
-	day       map[string]limits.Sums // by key
+	others    map[limits.Subject]limits.UsageLimits
+	day       map[string]limits.Sums // by id
 	err       error
 	reads     atomic.Int64
 	reading   func(ctx context.Context) // may be nil
 	crossed   []string
 }
 
-func (s *source) Crossed(_, key string, c limits.Crossing) {
+func (s *source) Crossed(_ string, c limits.Crossing) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.crossed = append(s.crossed, fmt.Sprint(key, " ", c.Limit, " ", c.Percent))
+	s.crossed = append(s.crossed, fmt.Sprint(c.ID, " ", c.Limit, " ", c.Percent))
 }
 
-func (s *source) LimitsOf(string, string) (ofAccount, ofKey limits.UsageLimits) {
+func (s *source) LimitsOf(_ string, of limits.Subject) limits.UsageLimits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ofAccount, s.ofKey
+	switch of.Of {
+	case limits.OfAccount:
+		return s.ofAccount
+	case limits.OfKey:
+		return s.ofKey
+	}
+	return s.others[of]
 }
 
 // set sets the limits of keys.
@@ -46,14 +53,14 @@ func (s *source) set(l limits.UsageLimits) {
 	s.ofKey = l
 }
 
-func (s *source) SumsOf(ctx context.Context, _, key string) (day, month limits.Sums, err error) {
+func (s *source) SumsOf(ctx context.Context, _ string, of limits.Subject) (day, month limits.Sums, err error) {
 	s.reads.Add(1)
 	if s.reading != nil {
 		s.reading(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.day[key], s.day[key], s.err
+	return s.day[of.ID], s.day[of.ID], s.err
 }
 
 func newLimiter(s *source) *limits.Limiter {
@@ -63,8 +70,14 @@ func newLimiter(s *source) *limits.Limiter {
 // request is a request of a key of account "a". At most 64 such requests wait for concurrency, for a minute.
 func request(key string, c limits.Cost) limits.Request {
 	return limits.Request{
-		Account: "a", Client: fair.Client{Owner: "default", Key: key}, Cost: c, Length: 64, Queue: time.Minute,
+		Account: "a", Levels: levels(key), Client: fair.Client{Owner: "default", Key: key}, Cost: c, Length: 64,
+		Queue: time.Minute,
 	}
+}
+
+// levels returns the levels of a key of account "a".
+func levels(key string) []limits.Subject {
+	return []limits.Subject{{Of: limits.OfAccount, ID: "a"}, {Of: limits.OfKey, ID: key}}
 }
 
 // ten is the cost of a request of 10 tokens.
@@ -89,7 +102,7 @@ func enter(t *testing.T, q *limits.Limiter, key string, c limits.Cost) (*limits.
 // usage returns the states of the limits of a key, and its usage.
 func usage(t *testing.T, q *limits.Limiter, key string) limits.Usage {
 	t.Helper()
-	l, err := q.Usage(t.Context(), "a", key)
+	l, err := q.Usage(t.Context(), "a", levels(key))
 	if err != nil {
 		t.Error(err)
 	}
@@ -214,7 +227,7 @@ func TestLimitedConcurrency(t *testing.T) {
 			s.mu.Lock()
 			s.ofKey.Concurrency = 2
 			s.mu.Unlock()
-			q.Changed("a", "a")
+			q.Changed("a", limits.Subject{Of: limits.OfKey, ID: "a"})
 		}()
 		start := time.Now()
 		if enter(t, q, "a", ten); time.Since(start) != time.Second {
@@ -227,7 +240,7 @@ func TestLimitedLoads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &source{
 			ofKey: limits.UsageLimits{TokensPerDay: 100},
-			day:   map[string]limits.Sums{"k": {Tokens: 95}, "": {Tokens: 500}},
+			day:   map[string]limits.Sums{"k": {Tokens: 95}, "a": {Tokens: 500}},
 		}
 		q := newLimiter(s)
 		permit, refused := enter(t, q, "k", ten)
@@ -327,5 +340,54 @@ func TestLimitedAnew(t *testing.T) {
 	s.mu.Unlock()
 	if l := usage(t, q, "k"); l.Day.Tokens != 65 || l.States[0].Used != 65 {
 		t.Errorf("with a limit: %+v", l)
+	}
+}
+
+// A request passes any number of levels. Three of them cost as few allocations as two.
+func TestLevels(t *testing.T) {
+	group := func(id string) limits.Subject { return limits.Subject{Of: "group", ID: id} }
+	s := &source{ofKey: limits.UsageLimits{RequestsPerDay: 1e9}, others: map[limits.Subject]limits.UsageLimits{
+		group("b"): {RequestsPerDay: 3}, group("c"): {Concurrency: 1},
+	}}
+	q := newLimiter(s)
+	of := func(ids ...string) (r limits.Request) {
+		r = request("k", ten)
+		r.Levels, r.Length = r.Levels[:1:1], -1
+		for _, id := range ids {
+			r.Levels = append(r.Levels, group(id))
+		}
+		r.Levels = append(r.Levels, limits.Subject{Of: limits.OfKey, ID: "k"})
+		return r
+	}
+	expect := func(r limits.Request, want string) *limits.Permit {
+		t.Helper()
+		permit, err := q.Enter(t.Context(), r)
+		got := ""
+		if refused, ok := errors.AsType[*limits.Refusal](err); ok {
+			got = refused.Of + " " + refused.ID + " " + refused.Limit
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		return permit
+	}
+	first := expect(of("a", "b", "c", "d"), "")
+	expect(of("c"), "group c concurrency")
+	first.Settle(used)
+	expect(of("c", "b"), "").Settle(used)
+	expect(of("b"), "").Settle(used)
+	expect(of("a", "b", "c", "d"), "group b requests_per_day")
+	expect(of("a", "c", "d"), "").Settle(used)
+	allocations := func(r limits.Request) float64 {
+		return testing.AllocsPerRun(100, func() {
+			permit, err := q.Enter(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			permit.Settle(used)
+		})
+	}
+	if two, three := allocations(of()), allocations(of("a")); two != three || two > 3 {
+		t.Errorf("%v allocations with two levels, %v with three", two, three)
 	}
 }

@@ -1,5 +1,5 @@
-// Package limits decides when the requests of a key may be sent to a model: by the limits of
-// the key, and by those of its account for all keys together.
+// Package limits decides when the requests of a key may be sent to a model: by limits at several levels, from those of
+// the account for all keys together to those of the key.
 //
 // Limits per minute are token buckets. Limits per day and month are sums over calendar days
 // and months in UTC. A request reserves its expected usage, in all of them or in none,
@@ -10,6 +10,7 @@ package limits
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -24,11 +25,22 @@ const (
 	Concurrency       = "concurrency"
 )
 
-// A limit is that of a key or of an account.
+// The kinds of subjects.
 const (
 	OfKey     = "key"
 	OfAccount = "account"
 )
+
+// Subject is what limits are of, such as a key or an account.
+type Subject struct {
+	Of string `json:"of"` // account or key
+	ID string `json:"id"` // of the account or the key
+}
+
+// AppendLevels appends the subjects whose limits the requests of a key obey, from the account to the key.
+func AppendLevels(levels []Subject, account, key string) []Subject {
+	return append(levels, Subject{OfAccount, account}, Subject{OfKey, key})
+}
 
 // Cost is the expected usage of a request.
 type Cost struct {
@@ -47,8 +59,8 @@ type Used struct {
 // State is the state of one limit.
 type State struct {
 	Limit string `json:"limit"` // RequestsPerMinute, …
-	Of    string `json:"of"`    // OfKey or OfAccount
-	Max   int64  `json:"max"`
+	Subject
+	Max int64 `json:"max"`
 	// Total is the limit of which Max is the share of this edge of a cluster; 0: Max is the limit.
 	Total int64 `json:"total,omitempty"`
 	// Used includes the reservations of running requests. For a day or month, it may exceed Max.
@@ -80,7 +92,7 @@ func (s State) Reset() time.Duration { return time.Duration(s.ResetMillis) * tim
 // PerMinute reports whether it is a limit per minute.
 func (s State) PerMinute() bool { return s.Limit == RequestsPerMinute || s.Limit == TokensPerMinute }
 
-// Usage contains the states of the limits of a key and its account, and the usage of the key.
+// Usage contains the states of the limits of all levels, and the usage of the key.
 type Usage struct {
 	States     []State
 	Day, Month Sums // of ended requests
@@ -93,7 +105,7 @@ type Refusal struct {
 	WaitMillis int64 `json:"wait_ms"`
 	// Quota means that a limit per day or month is used up.
 	Quota bool `json:"quota"`
-	// States contains the states of all limits of the key and its account.
+	// States contains the states of the limits of all levels.
 	States []State `json:"states,omitempty"`
 }
 
@@ -111,8 +123,12 @@ const busyRetry = time.Second
 
 // Reservation is the reservation of a request. The zero value is empty.
 type Reservation struct {
-	parts [2]part
+	first [usualLevels]part
+	more  []part
 }
+
+// usualLevels is the number of levels for which a request allocates no memory.
+const usualLevels = 3
 
 // part is the part of one level.
 type part struct {
@@ -123,9 +139,9 @@ type part struct {
 }
 
 // Reserve reserves the usage of a request at all levels, or at none. If it fails, it may succeed after the
-// refusal's time. The refusal has no States. The last level must be that of the key.
+// refusal's time. The refusal has no States.
 func Reserve(now time.Time, cost Cost, levels ...*Level) (r Reservation, refused *Refusal) {
-	only := levels[len(levels)-1].open == 0
+	only := slices.ContainsFunc(levels, func(l *Level) bool { return l.of.Of == OfKey && l.open == 0 })
 	for _, l := range levels {
 		l.advance(now)
 		why := l.overQuota(now, only)
@@ -140,16 +156,22 @@ func Reserve(now time.Time, cost Cost, levels ...*Level) (r Reservation, refused
 		return r, refused
 	}
 	for i, l := range levels {
-		r.parts[i] = l.take(cost)
+		if p := l.take(cost); i < usualLevels {
+			r.first[i] = p
+		} else {
+			r.more = append(r.more, p)
+		}
 	}
 	return r, nil
 }
 
 // Settle replaces the reservation by the usage.
 func (r Reservation) Settle(now time.Time, used Used) {
-	for _, p := range r.parts {
-		if p.level != nil {
-			p.level.settle(now, p, used)
+	for _, parts := range [...][]part{r.first[:], r.more} {
+		for _, p := range parts {
+			if p.level != nil {
+				p.level.settle(now, p, used)
+			}
 		}
 	}
 }

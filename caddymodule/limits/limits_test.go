@@ -13,7 +13,7 @@ import (
 var start = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 
 func level(of string, l limits.UsageLimits) *limits.Level {
-	level := limits.NewLevel(of, start)
+	level := limits.NewLevel(limits.Subject{Of: of}, start)
 	level.Set(l, 1)
 	level.Load(start, limits.Sums{}, limits.Sums{})
 	return level
@@ -231,9 +231,10 @@ func TestStates(t *testing.T) {
 	expect(t, "one", start, limits.Cost{Output: 100}, "", 0, l).Settle(start,
 		limits.Used{Requests: 1, Tokens: 2000, Output: 5})
 	got := l.AppendStates(nil, start)
+	of := limits.Subject{Of: limits.OfKey}
 	want := []limits.State{
-		{Limit: limits.RequestsPerMinute, Of: limits.OfKey, Max: 60, Used: 1, ResetMillis: 1000},
-		{Limit: limits.TokensPerDay, Of: limits.OfKey, Max: 1000, Used: 2000, ResetMillis: 12 * 60 * 60 * 1000},
+		{Limit: limits.RequestsPerMinute, Subject: of, Max: 60, Used: 1, ResetMillis: 1000},
+		{Limit: limits.TokensPerDay, Subject: of, Max: 1000, Used: 2000, ResetMillis: 12 * 60 * 60 * 1000},
 	}
 	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] || got[1].Remaining() != 0 {
 		t.Errorf("%+v, want %+v", got, want)

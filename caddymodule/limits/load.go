@@ -24,14 +24,14 @@ const (
 )
 
 // missing returns the levels whose sums must be loaded. shown means that they are shown to the client.
-func (a *limitedAccount) missing(key string, shown bool) []*limitedLevel {
+func (a *limitedAccount) missing(of []Subject, shown bool) []*limitedLevel {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	levels := a.levels(key, now)
-	counted := levels[0].Limits().Any() || levels[1].Limits().Any()
-	return slices.DeleteFunc(levels[:], func(l *limitedLevel) bool {
-		needed := l.Limits().HasQuota() || shown && l == levels[1]
+	levels := a.levels(make([]*limitedLevel, 0, usualLevels), of, now)
+	counted := slices.ContainsFunc(levels, func(l *limitedLevel) bool { return l.Limits().Any() })
+	return slices.DeleteFunc(levels, func(l *limitedLevel) bool {
+		needed := l.Limits().HasQuota() || shown && l.of.Of == OfKey
 		age := now.Sub(l.loaded)
 		fresh := l.Loaded(now) && (age < maxAge || counted && (a.edges == nil || age < staleAge))
 		return !needed || fresh || now.Sub(l.failed) <= loadPause
@@ -40,27 +40,27 @@ func (a *limitedAccount) missing(key string, shown bool) []*limitedLevel {
 
 // load loads past usage where it is missing. If that fails, requests are counted from now on, and
 // loading is tried again later.
-func (a *limitedAccount) load(ctx context.Context, key string, shown bool) {
-	for missing := a.missing(key, shown); len(missing) > 0 && ctx.Err() == nil; missing = a.missing(key, shown) {
-		a.loadOnce(ctx, missing[0], key, shown)
+func (a *limitedAccount) load(ctx context.Context, of []Subject, shown bool) {
+	for missing := a.missing(of, shown); len(missing) > 0 && ctx.Err() == nil; missing = a.missing(of, shown) {
+		a.loadOnce(ctx, missing[0], of, shown)
 	}
 }
 
 // loadOnce loads the past usage of a level, unless another request has loaded it, or sweep has dropped it.
-func (a *limitedAccount) loadOnce(ctx context.Context, l *limitedLevel, key string, shown bool) {
+func (a *limitedAccount) loadOnce(ctx context.Context, l *limitedLevel, of []Subject, shown bool) {
 	l.loading.Lock()
 	defer l.loading.Unlock()
-	if slices.Contains(a.missing(key, shown), l) {
+	if slices.Contains(a.missing(of, shown), l) {
 		a.loadLevel(ctx, l)
 	}
 }
 
 // renew reads old sums of levels again in the background.
-func (a *limitedAccount) renew(key string) {
+func (a *limitedAccount) renew(of []Subject) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	for _, l := range a.levels(key, now) {
+	for _, l := range a.levels(nil, of, now) {
 		if l.Limits().HasQuota() && now.Sub(l.loaded) > renewAge && now.Sub(l.failed) > loadPause && l.loading.TryLock() {
 			go func() {
 				defer panics.Recover(a.logger, "reading the usage for limits")
@@ -75,7 +75,7 @@ func (a *limitedAccount) renew(key string) {
 
 // loadLevel loads the past usage of a level.
 func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
-	day, month, err := a.source.SumsOf(ctx, l.account, l.key)
+	day, month, err := a.source.SumsOf(ctx, a.id, l.of)
 	if errors.Is(ctx.Err(), context.Canceled) { // the request has ended
 		return
 	}
@@ -83,8 +83,8 @@ func (a *limitedAccount) loadLevel(ctx context.Context, l *limitedLevel) {
 	defer a.mu.Unlock()
 	now := time.Now()
 	if err != nil {
-		a.logger.Error("failed to read the usage for limits, counting from now on", "account_id", l.account,
-			"key_id", l.key, "error", err)
+		a.logger.Error("failed to read the usage for limits, counting from now on", "account_id", a.id,
+			l.of.Of+"_id", l.of.ID, "error", err)
 		l.failed = now
 		return
 	}

@@ -55,7 +55,7 @@ func TestStatesOfAccounts(t *testing.T) {
 	q := newLimiter(&source{ofKey: limits.UsageLimits{TokensPerDay: 100}})
 	others := "bcdefghijkl"
 	if n := testing.AllocsPerRun(len(others)-1, func() {
-		q.Changed(others[:1], "k")
+		q.Changed(others[:1], limits.Subject{Of: limits.OfKey, ID: "k"})
 		others = others[1:]
 	}); n != 0 {
 		t.Errorf("%v allocations for an account without requests", n)
@@ -76,7 +76,7 @@ func TestPanicOfLoading(t *testing.T) {
 		l := newLimiter(s)
 		usage := func() {
 			defer func() { _ = recover() }()
-			_, _ = l.Usage(t.Context(), "acme", "k")
+			_, _ = l.Usage(t.Context(), "acme", levels("k"))
 		}
 		usage()
 		s.reading = nil

@@ -279,7 +279,9 @@ func (f *fakeTunnels) open(t *testing.T, con store.Connector, upstreams map[stri
 }
 
 // noLimits returns the limits of any key.
-func noLimits(context.Context, string, string) (limits.Usage, error) { return limits.Usage{}, nil }
+func noLimits(context.Context, string, []limits.Subject) (limits.Usage, error) {
+	return limits.Usage{}, nil
+}
 
 // idle tells that no requests run or wait.
 func idle(string, string) (running, queued int) { return 0, 0 }

@@ -110,8 +110,8 @@ type Options struct {
 	SignIn   *signin.Service
 	Activity *activity.Log
 	Observed *observed.Table
-	// Limits returns the state of the limits of a key and of its account, and the usage of the key.
-	Limits func(ctx context.Context, account, key string) (limits.Usage, error)
+	// Limits is [limits.Limiter.Usage].
+	Limits func(ctx context.Context, account string, of []limits.Subject) (limits.Usage, error)
 	// Ask sends a request of the console to a model: see [serve.Server.Ask].
 	Ask Ask
 	// Load returns how many requests of a deployment run and wait at this gateway.
@@ -141,7 +141,7 @@ type Service struct {
 	signIn   *signin.Service
 	activity *activity.Log
 	observed *observed.Table
-	limits   func(ctx context.Context, account, key string) (limits.Usage, error)
+	limits   func(ctx context.Context, account string, of []limits.Subject) (limits.Usage, error)
 	askModel Ask
 	load     func(account, deployment string) (running, queued int)
 	server   func(account, connector, upstream string) turns.ServerState

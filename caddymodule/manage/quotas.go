@@ -24,8 +24,8 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 	}
 	var limited []store.Key
 	if account, err := s.account(ctx); err == nil && s.owner(ctx) == "" {
-		ofAccount, _ := s.store.UsageLimits(account, "")
-		limited = append(limited, store.Key{KeyFields: store.KeyFields{Limits: ofAccount}})
+		a, _ := s.store.Account(account)
+		limited = append(limited, store.Key{KeyFields: store.KeyFields{Limits: a.Limits.UsageLimits}})
 	}
 	for _, k := range keys {
 		if k.State == store.KeyValid {
@@ -68,7 +68,7 @@ func (s *Service) KeyUses(ctx context.Context, keys []store.Key) (map[string]Key
 	}
 	uses := make(map[string]KeyUse, len(keys))
 	for _, k := range keys {
-		level := limits.NewLevel(limits.OfKey, now)
+		level := limits.NewLevel(limits.Subject{Of: limits.OfKey, ID: k.ID}, now)
 		level.Set(k.Limits, 1)
 		level.Load(now, day[k.ID].Sums(), month[k.ID].Sums())
 		uses[k.ID] = KeyUse{day[k.ID], slices.DeleteFunc(level.AppendStates(nil, now), limits.State.PerMinute)}

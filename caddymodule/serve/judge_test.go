@@ -125,7 +125,8 @@ func TestTimeOfJudge(t *testing.T) {
 			return upstreamAnswer("application/json", strings.NewReader(withCall), -1)
 		}
 		g.areJudged(t, "m")
-		used, err := g.backend.Limiter.Usage(t.Context(), store.DefaultAccount, g.key.ID())
+		used, err := g.backend.Limiter.Usage(t.Context(), store.DefaultAccount,
+			limits.AppendLevels(nil, store.DefaultAccount, g.key.ID()))
 		if err != nil || used.Day.Tokens != 703 || used.Day.Requests != 2 {
 			t.Errorf("used %+v, %v", used.Day, err)
 		}

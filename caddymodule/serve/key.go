@@ -44,7 +44,7 @@ type keyLimit struct {
 // getKey returns what the key may use, and what it has used.
 func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 	ex := c.exchange
-	usage, err := c.Limiter.Usage(c.ctx, ex.Account, ex.Key.ID())
+	usage, err := c.Limiter.Usage(c.ctx, ex.Account, ex.appendLevels(nil))
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return nil, dialect.Overloaded("The request was canceled.")
@@ -52,14 +52,13 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 		return nil, c.internalError("read the limits of a key", err)
 	}
 	key := ex.Key.Key()
-	ofAccount, ofKey := c.Store.UsageLimits(ex.Account, key.ID)
+	concurrency, _ := ex.lowest(func(l limits.UsageLimits) int { return l.Concurrency })
+	output, _ := ex.lowest(maxOutput)
 	info := keyInfo{
 		Label: key.Name, Shown: key.Shown, Scope: key.Scope, ExpiresAt: key.ExpiresAt,
 		UsageDaily: usage.Day.Tokens, UsageMonthly: usage.Month.Tokens,
 		RequestsDaily: usage.Day.Requests, RequestsMonthly: usage.Month.Requests,
-		Concurrency:     dialect.Lowest(ofAccount.Concurrency, ofKey.Concurrency),
-		MaxOutputTokens: dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens),
-		Limits:          []keyLimit{},
+		Concurrency: concurrency, MaxOutputTokens: output, Limits: []keyLimit{},
 	}
 	now := time.Now().UTC()
 	for _, s := range usage.States {

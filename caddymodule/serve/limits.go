@@ -19,19 +19,25 @@ import (
 type limitSource struct {
 	store   *store.Store
 	log     *activity.Log
-	crossed func(account, key string, c limits.Crossing)
+	crossed func(account string, c limits.Crossing)
 }
 
 // Crossed implements limits.Source.
-func (s limitSource) Crossed(account, key string, c limits.Crossing) { s.crossed(account, key, c) }
+func (s limitSource) Crossed(account string, c limits.Crossing) { s.crossed(account, c) }
 
 // LimitsOf implements limits.Source.
-func (s limitSource) LimitsOf(account, key string) (ofAccount, ofKey limits.UsageLimits) {
-	return s.store.UsageLimits(account, key)
+func (s limitSource) LimitsOf(account string, of limits.Subject) limits.UsageLimits {
+	return s.store.UsageLimits(account, of)
 }
 
 // SumsOf implements limits.Source.
-func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, month limits.Sums, err error) {
+func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subject) (day, month limits.Sums,
+	err error,
+) {
+	key := ""
+	if of.Of == limits.OfKey {
+		key = of.ID
+	}
 	to := time.Now().UTC()
 	from := to.AddDate(0, 0, 1-to.Day())
 	today := to.Format(time.DateOnly)
@@ -45,18 +51,39 @@ func (s limitSource) SumsOf(ctx context.Context, account, key string) (day, mont
 	return day, month, err
 }
 
-// enterLimits waits until the limits of the key and its account allow the request, once for all attempts, and reports
-// whether it had to wait.
+// appendLevels appends the subjects whose limits the request must obey, from the account to the key.
+func (ex *Exchange) appendLevels(levels []limits.Subject) []limits.Subject {
+	return limits.AppendLevels(levels, ex.Account, ex.Key.ID())
+}
+
+// usualLevels is the number of levels of most requests.
+const usualLevels = 3
+
+// lowest returns the lowest limit of any level, 0 if there is none. limited reports whether a request must be admitted.
+func (ex *Exchange) lowest(of func(limits.UsageLimits) int) (lowest int, limited bool) {
+	var usual [usualLevels]limits.Subject
+	for _, level := range ex.appendLevels(usual[:0]) {
+		l := ex.backend.Store.UsageLimits(ex.Account, level)
+		lowest, limited = dialect.Lowest(lowest, of(l)), limited || l.Any()
+	}
+	return lowest, limited
+}
+
+// maxOutput returns the max output tokens, for [Exchange.lowest].
+func maxOutput(l limits.UsageLimits) int { return l.MaxOutputTokens }
+
+// enterLimits waits until the limits of all levels allow the request, once for all attempts, and reports whether it had
+// to wait.
 func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool, err error) {
 	ex := m.exchange
 	if m.judge || ex.idle() {
 		return false, nil
 	}
-	ofAccount, ofKey := ex.backend.Store.UsageLimits(ex.Account, ex.Key.ID())
-	if n := dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens); n > 0 {
+	n, limited := ex.lowest(maxOutput)
+	if n > 0 {
 		m.call.LimitOutput(int64(n))
 	}
-	if ex.release != nil || !ofAccount.Any() && !ofKey.Any() {
+	if ex.release != nil || !limited {
 		return false, nil
 	}
 	cost := limits.Cost{Input: m.size / dialect.BytesPerToken, Output: m.call.OutputLimit()}
@@ -64,8 +91,9 @@ func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool
 		cost.Input = 0 // the size of a file says nothing about tokens
 	}
 	start := time.Now()
+	var usual [usualLevels]limits.Subject
 	permit, err := ex.backend.Limiter.Enter(ctx, limits.Request{
-		Account: ex.Account, Client: ex.client(), Cost: cost,
+		Account: ex.Account, Levels: ex.appendLevels(usual[:0]), Client: ex.client(), Cost: cost,
 		Length: cmp.Or(rt.QueueLength, turns.DefaultLength), Queue: cmp.Or(rt.QueueWait, turns.DefaultWait),
 	})
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {

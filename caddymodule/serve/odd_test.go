@@ -171,7 +171,7 @@ func (g *oddGateway) finish() {
 	time.Sleep(saveInterval)
 	synctest.Wait()
 	source := limitSource{store: g.backend.Store, log: g.backend.Activity}
-	_, month, err := source.SumsOf(g.Context(), store.DefaultAccount, g.key.ID())
+	_, month, err := source.SumsOf(g.Context(), store.DefaultAccount, limits.Subject{Of: limits.OfKey, ID: g.key.ID()})
 	if err != nil || month.Requests != int64(g.served) {
 		g.Errorf("the usage has %d requests, not %d: %v", month.Requests, g.served, err)
 	}

@@ -87,7 +87,7 @@ type Backend struct {
 	Turns    *turns.Scheduler
 	Observed *observed.Table // of model servers
 	// Crossed is called when 80 or 100 percent of a limit per day or month are used: see [limits.Source].
-	Crossed     func(account, key string, c limits.Crossing)
+	Crossed     func(account string, c limits.Crossing)
 	cpu         *fair.Line // of long work on requests
 	connectors  connectors
 	completions *completions
@@ -105,7 +105,7 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log,
 		return nil, err
 	}
 	b := &Backend{
-		Crossed: func(string, string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
+		Crossed: func(string, limits.Crossing) {}, Store: st, Memory: budget, Activity: log,
 		Bodies: bodies.NewCache(budget.Excess), Observed: table,
 		cpu: newCPULine(), completions: c,
 	}
@@ -114,8 +114,8 @@ func NewBackend(st *store.Store, budget *memory.Budget, log *activity.Log,
 		turns: b.Turns, find: findConnector,
 		hubs: make(map[*tunnel.Hub]func()), accounts: make(map[string]string),
 	}
-	b.Limiter = limits.NewLimiter(limitSource{st, log, func(account, key string, c limits.Crossing) {
-		b.Crossed(account, key, c)
+	b.Limiter = limits.NewLimiter(limitSource{st, log, func(account string, c limits.Crossing) {
+		b.Crossed(account, c)
 	}}, logger)
 	budget.Cache(b.Bodies.Trim)
 	b.unwatch = st.Subscribe(b.onChange)
@@ -127,7 +127,7 @@ func (b *Backend) onChange(c store.Change) {
 	b.Observed.OnChange(c)
 	switch c.Kind {
 	case store.KindKey:
-		b.Limiter.Changed(c.Account, c.ID)
+		b.Limiter.Changed(c.Account, limits.Subject{Of: limits.OfKey, ID: c.ID})
 		if c.Removed {
 			b.Bodies.Forget(c.ID)
 		}
@@ -135,7 +135,7 @@ func (b *Backend) onChange(c store.Change) {
 		if c.Removed {
 			b.Limiter.RemoveAccount(c.Account)
 		} else {
-			b.Limiter.Changed(c.Account, "")
+			b.Limiter.Changed(c.Account, limits.Subject{Of: limits.OfAccount, ID: c.Account})
 		}
 	}
 	if c.Kind != store.KindDeployment {

@@ -143,11 +143,11 @@ func (c *clientRequest) getModel() (_ []byte, derr *dialect.Error) {
 // one of its connectors: a request can go to any.
 func (c *clientRequest) modelOf(d store.Deployment) dialect.Model {
 	smallest := c.smallestWindow(c.exchange, &d)
-	ofAccount, ofKey := c.Store.UsageLimits(c.exchange.Account, c.exchange.Key.ID())
+	output, _ := c.exchange.lowest(maxOutput)
 	efforts := c.Observed.Efforts(&d, c.exchange.client().Owner)
 	return dialect.Model{
 		Kind: string(d.ModelKind()), Owner: d.Account, Created: d.CreatedAt,
-		Window: smallest, Output: dialect.Lowest(ofAccount.MaxOutputTokens, ofKey.MaxOutputTokens, smallest),
+		Window: smallest, Output: dialect.Lowest(output, smallest),
 		Efforts: append(efforts.Work, efforts.Sent...), Status: c.Observed.Status(&d),
 	}
 }

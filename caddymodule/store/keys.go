@@ -218,16 +218,19 @@ func (s *Store) Key(account, id string) (Key, bool) {
 	return r.current(s.now()), ok && r.Account == account
 }
 
-// UsageLimits returns the limits of an account, and those of one of its keys.
-func (s *Store) UsageLimits(account, key string) (ofAccount, ofKey limits.UsageLimits) {
+// UsageLimits returns the limits of an account, or of something in it.
+func (s *Store) UsageLimits(account string, of limits.Subject) limits.UsageLimits {
 	v := s.view.Load()
-	if a, ok := accountKind.byID(v, account); ok {
-		ofAccount = a.Limits.UsageLimits
+	switch of.Of {
+	case limits.OfAccount:
+		a, _ := accountKind.byID(v, account)
+		return a.Limits.UsageLimits
+	case limits.OfKey:
+		if k, _ := keyKind.byID(v, of.ID); k.Account == account {
+			return k.Limits
+		}
 	}
-	if k, ok := keyKind.byID(v, key); ok && k.Account == account {
-		ofKey = k.Limits
-	}
-	return ofAccount, ofKey
+	return limits.UsageLimits{}
 }
 
 // Keys returns the keys of an account, including revoked ones, in order of creation.
