@@ -23,10 +23,12 @@ func RefusedKey(reason string) *Error {
 }
 
 var refusedKeys = map[string]string{
-	"missing":          "Missing API key. Send it as `Authorization: Bearer sk-svc-…` or `x-api-key: sk-svc-…`.",
-	"revoked":          "This API key has been revoked. Ask for a new one.",
-	"expired":          "This API key has expired. Ask its owner to extend it, or ask for a new one.",
-	"disabled":         "This API key is disabled. Ask its owner to enable it, or use another key.",
+	"missing":  "Missing API key. Send it as `Authorization: Bearer sk-svc-…` or `x-api-key: sk-svc-…`.",
+	"revoked":  "This API key has been revoked. Ask for a new one.",
+	"expired":  "This API key has expired. Ask its owner to extend it, or ask for a new one.",
+	"disabled": "This API key is disabled. Ask its owner to enable it, or use another key.",
+	"not_in_group": "This API key is suspended, because its owner is not in the group of the key, or the group was " +
+		"removed. Ask an admin of the gateway, or use another key.",
 	"rotated":          "This API key was rotated and no longer works. Use the new key.",
 	"management_token": "This is a management token (pmt_…), not an API key. Send an API key (sk-svc-…).",
 	"tunnel_token":     "This is a tunnel token (ptt_…) of a connector, not an API key. Send an API key (sk-svc-…).",
@@ -47,6 +49,9 @@ func EndedKey(reason string) *Error {
 		message = "The API key expired during this request. The answer is incomplete."
 	case "disabled":
 		message = "The API key was disabled during this request. The answer is incomplete."
+	case "not_in_group":
+		message = "The API key was suspended during this request, because its owner is no longer in the group of the " +
+			"key, or the group was removed. The answer is incomplete."
 	case "rotated":
 		message = "The API key was rotated during this request. The answer is incomplete. Use the new key."
 	case "out_of_scope": // of the playground; clients get the error of an unknown model

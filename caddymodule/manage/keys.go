@@ -157,7 +157,7 @@ func errNoKey(idOrName string) error {
 
 // KeyLimits is the state of the limits of a key at all levels, and the usage of the key.
 type KeyLimits struct {
-	// Limits are the limits per time that requests of the key obey: those of the key and of its account.
+	// Limits are the limits per time that requests of the key obey: those of the account, of groups and of the key.
 	Limits        []KeyLimit `json:"limits"`
 	TokensToday   int64      `json:"tokens_today"`   // since midnight in UTC, of requests that have ended
 	TokensMonth   int64      `json:"tokens_month"`   // since the month began in UTC, of requests that have ended
@@ -177,7 +177,7 @@ func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, er
 	if err != nil {
 		return KeyLimits{}, err
 	}
-	usage, err := s.limits(ctx, k.Account, limits.AppendLevels(nil, k.Account, k.ID))
+	usage, err := s.limits(ctx, k.Account, limits.AppendLevels(nil, k.Account, s.store.GroupsOf(k.ID), k.ID))
 	if err != nil {
 		return KeyLimits{}, err
 	}

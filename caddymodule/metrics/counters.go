@@ -33,7 +33,8 @@ var (
 		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 	authFailuresTotal = counter("auth_failures_total",
 		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, "+
-			"ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
+			"not_in_group, ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or "+
+			"malformed.", "reason")
 	signInFailuresTotal = counter("sign_in_failures_total",
 		"Failed sign-ins to the console, by method: password, passkey or link.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",

@@ -31,6 +31,8 @@ type KeyFields struct {
 	Limits     limits.UsageLimits `json:"limits,omitzero" help:"Its limits; 0 is no limit"`
 	// Priority is "" for PriorityNormal.
 	Priority Priority `json:"priority,omitempty" help:"Which of the waiting requests go first: high, normal or low (default normal)"`
+	// Group is an id; "": the key counts for all groups of its owner.
+	Group string `json:"group,omitempty" help:"The only group that it counts for, by name or id; \"\" for all groups of its owner"`
 }
 
 // Priority orders the waiting requests of keys.
@@ -70,6 +72,8 @@ type Key struct {
 	ChangedBy *Actor          `json:"changed_by,omitempty"` // the author of the last change
 	// Client is the id of the client that got the key for a set-up code; "": none.
 	Client string `json:"client,omitempty"`
+	// LeftGroup is set if the key is suspended, because its owner is not in its group. It is not stored.
+	LeftGroup bool `json:"left_group,omitempty"`
 }
 
 // PreviousSecret is a secret of a key that is valid in addition to the present one.
@@ -80,10 +84,11 @@ type PreviousSecret struct {
 
 // The states of a key.
 const (
-	KeyValid    = "valid"
-	KeyDisabled = "disabled"
-	KeyExpired  = "expired"
-	KeyRevoked  = "revoked"
+	KeyValid     = "valid"
+	KeyDisabled  = "disabled"
+	KeyExpired   = "expired"
+	KeyRevoked   = "revoked"
+	KeySuspended = "suspended"
 )
 
 // State returns the state of the key at a time.
@@ -95,8 +100,18 @@ func (k Key) State(now time.Time) string {
 		return KeyExpired
 	case k.DisabledAt != nil:
 		return KeyDisabled
+	case k.LeftGroup:
+		return KeySuspended
 	}
 	return KeyValid
+}
+
+// Suspension returns why the key is suspended, "" if it is not.
+func (k Key) Suspension() string {
+	if k.LeftGroup {
+		return "its owner is not in the group of the key, or the group was removed"
+	}
+	return ""
 }
 
 // Changer returns the author of the last change, the zero Actor if there was none.
@@ -126,7 +141,8 @@ type keyRecord struct {
 	// PreviousHash is that of Previous.
 	PreviousHash digest `json:"previous_hash,omitzero"`
 
-	scope scope.Scope // parsed
+	scope scope.Scope // parsed, within that of bound
+	bound *bound      // nil: the account alone bounds the key
 	live  *LiveKey
 }
 
@@ -161,7 +177,7 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	nameOf:     (*keyRecord).namePath,
 	amend:      func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
-		if old == nil {
+		if d.keys = append(d.keys, next); old == nil {
 			next.live = &LiveKey{}
 			next.live.record.Store(next)
 		} else {
@@ -229,6 +245,10 @@ func (s *Store) UsageLimits(account string, of limits.Subject) limits.UsageLimit
 		if k, _ := keyKind.byID(v, of.ID); k.Account == account {
 			return k.Limits
 		}
+	case limits.OfGroup:
+		if g, _ := groupKind.byID(v, of.ID); g.Account == account {
+			return g.Limits
+		}
 	}
 	return limits.UsageLimits{}
 }
@@ -255,10 +275,7 @@ func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields)
 		return Key{}, "", err
 	}
 	created, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) {
-		if err := keyKind.add(t, r); err != nil {
-			return Key{}, err
-		}
-		if err := checkOwner(t, r); err != nil {
+		if err := cmp.Or(checkGroup(t, r), keyKind.add(t, r), checkOwner(t, r)); err != nil {
 			return Key{}, err
 		}
 		return r.Key, takeKeyName(t, r)
