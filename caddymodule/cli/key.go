@@ -209,8 +209,8 @@ func keyState(in *invocation, k manage.Key) string {
 		return "revoked " + in.env.ago(k.RevokedAt)
 	case store.KeyDisabled:
 		return "disabled " + in.env.ago(k.DisabledAt)
-	case store.KeyExpired:
-		return "expired"
+	case store.KeyExpired, store.KeySuspended:
+		return k.State
 	}
 	return "active"
 }
@@ -239,14 +239,18 @@ func printKey(in *invocation, k manage.Key) {
   expires  %s
   from     %s
   owner    %s
+  group    %s
   default  %s
   note     %s
   limits   %s
   priority %s
   state    %s
 `, k.ID, k.Scope, in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(k.OwnerName, "none"),
-		cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits),
+		cmp.Or(k.GroupName, k.Group, "those of the owner"), cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits),
 		cmp.Or(k.Priority, store.PriorityNormal), keyState(in, k))
+	if k.State == store.KeySuspended {
+		in.printf("\nThe key is suspended: %s.\n", k.Suspension())
+	}
 }
 
 func printRotatedKey(in *invocation, key manage.CreatedKey) {

@@ -14,10 +14,12 @@ import (
 // Key is a listed key.
 type Key struct {
 	store.Key
-	// State is valid, disabled, expired or revoked.
+	// State is valid, disabled, expired, suspended or revoked.
 	State string `json:"state"`
 	// OwnerName is the name of the owner, with " (removed)" for a user who was removed; absent if there is none.
 	OwnerName string `json:"owner_name,omitempty" column:"OWNER"`
+	// GroupName is the name of the only group that it counts for.
+	GroupName string `json:"group_name,omitempty"`
 }
 
 // CreatedKey is the answer to [CreateKey] and [RotateKey]. The secret is in no other
@@ -130,7 +132,9 @@ func (s *Service) Keys(ctx context.Context) ([]Key, error) {
 
 // keyOf adds to a record its state and the name of its owner.
 func (s *Service) keyOf(k store.Key) Key {
-	return Key{Key: k, State: k.State(s.now()), OwnerName: s.ownerName(k.Account, k.Owner)}
+	return Key{
+		Key: k, State: k.State(s.now()), OwnerName: s.ownerName(k.Account, k.Owner), GroupName: s.store.GroupName(k.Group),
+	}
 }
 
 // Key returns a key of the account, by id or name.

@@ -16,7 +16,7 @@ type GroupFields struct {
 	// Name is unique among the groups of the account.
 	Name string `json:"name" need:"required" editflag:"rename" edithelp:"The new name of the group" help:"The name of the group" column:"NAME"`
 	// Members are ids of users. A removed user stays a member while a key remains of the user.
-	Members []string `json:"members,omitempty" flag:"member" help:"Its users, by name or id, in addition to those by the claim; [] is none" flaghelp:"A user in the group, by name or id (may be repeated; replaces the others)"`
+	Members []string `json:"members,omitempty" flag:"member" help:"Its users, by name or id, in addition to those by the claim; [] is none" flaghelp:"Its users, by name or id, separated by commas (replaces the others)" format:"list"`
 	Scope   string   `json:"scope" need:"filled" help:"The deployments that its keys may use at most (default \"*\", all of them)" column:"SCOPE"`
 	// Limits are those of all keys that count for the group together.
 	Limits limits.UsageLimits `json:"limits,omitzero" help:"Limits of all its keys together; 0 is no limit" flaghelp:"All its keys together: "`
