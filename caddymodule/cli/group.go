@@ -79,7 +79,7 @@ func printGroup(in *invocation, g manage.Group) {
   members  %s
   scope    %s
   limits   %s
-  priority at most %s
+  priority up to %s
   claim    %s
 `, g.ID, cmp.Or(strings.Join(g.MemberNames, ", "), "none"), g.Scope, limitList(g.Limits),
 		cmp.Or(g.MaxPriority, store.PriorityHigh), cmp.Or(g.Claim, "none"))

@@ -21,21 +21,29 @@ type Group struct {
 	TokensMonth   int64 `json:"tokens_month" column:"MONTH"` // since the month began in UTC
 	RequestsToday int64 `json:"requests_today"`              // that a model got
 	RequestsMonth int64 `json:"requests_month"`
-	// States are the states of the limits per day and month.
-	States []limits.State `json:"-"`
+	// For the console: the states of the limits per day and month, the ids of the keys, and the names of ByClaim.
+	States     []limits.State `json:"-"`
+	KeyIDs     []string       `json:"-"`
+	ClaimNames []string       `json:"-"`
 }
 
 // Groups lists the groups that the caller may see: members of the account see their own.
 func (s *Service) Groups(ctx context.Context) ([]Group, error) {
+	groups, err := s.GroupsWithoutUse(ctx)
+	if err != nil || len(groups) == 0 {
+		return groups, err
+	}
+	return groups, s.addUse(ctx, groups)
+}
+
+// GroupsWithoutUse is Groups without what their keys have used.
+func (s *Service) GroupsWithoutUse(ctx context.Context) ([]Group, error) {
 	own := s.owner(ctx)
 	groups, err := list(ctx, s, s.store.Groups, func(g store.Group) Group { return s.groupOf(g, own) })
 	if own != "" {
 		groups = slices.DeleteFunc(groups, func(g Group) bool { return !g.Has(own) })
 	}
-	if err != nil || len(groups) == 0 {
-		return groups, err
-	}
-	return groups, s.addUse(ctx, groups)
+	return groups, err
 }
 
 // Group returns a group that the caller may see, by id or name.
@@ -107,7 +115,7 @@ func (s *Service) groupOf(g store.Group, own string) Group {
 	v := Group{Group: g, MemberNames: []string{}}
 	ids := slices.Clone(g.Members)
 	for _, m := range g.ByClaim {
-		ids = append(ids, m.User)
+		ids, v.ClaimNames = append(ids, m.User), append(v.ClaimNames, s.ownerName(g.Account, m.User))
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -119,9 +127,10 @@ func (s *Service) groupOf(g store.Group, own string) Group {
 	of := limits.Subject{Of: limits.OfGroup, ID: g.ID}
 	for _, k := range s.store.Keys(g.Account) {
 		if k.RevokedAt == nil && slices.Contains(s.store.GroupsOf(k.ID), of) {
-			v.Keys++
+			v.KeyIDs = append(v.KeyIDs, k.ID)
 		}
 	}
+	v.Keys = len(v.KeyIDs)
 	return v
 }
 

@@ -43,7 +43,7 @@ var errorTests = []struct {
 	{
 		"unknown field", "POST", key, `{"name":"x","scopes":"*"}`, 400,
 		`unknown field "scopes"; the fields are name, scope, expires_at, owner, note, default_model, allowed_ips, ` +
-			"limits, priority, account",
+			"limits, priority, group, account",
 	},
 	{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
 	{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},
