@@ -32,7 +32,7 @@ var errorTests = []struct {
 	{
 		"not JSON", "POST", key, "name=x", 400,
 		"must be a JSON object with the fields name, scope, expires_at, owner, note, default_model, allowed_ips, limits, " +
-			"priority, account",
+			"priority, group, account",
 	},
 	{"array", "POST", key, `[]`, 400, "must be a JSON object"},
 	{"cut off", "POST", key, `{"name":"x"`, 400, "unexpected end"},

@@ -121,6 +121,7 @@ func (s *Store) EditGroup(ctx context.Context, account, idOrName string, change 
 			return Group{}, err
 		}
 		before := r.Group
+		before.Members = slices.Clone(r.Members) // change may write into the list
 		if err := change(&r.GroupFields); err != nil {
 			return Group{}, err
 		}
