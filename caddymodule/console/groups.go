@@ -96,13 +96,6 @@ type groupPage struct {
 	Form    groupForm
 	Typed   bool // the form contains the user's input
 	KeyList []manage.Key
-	Claimed []claimedMember
-}
-
-// claimedMember is a member by the claim of an issuer.
-type claimedMember struct {
-	Name string
-	AsOf time.Time
 }
 
 func (p *groupPage) pageTitle() string { return p.Name }
@@ -135,9 +128,6 @@ func newGroupPage(v *visit) *groupPage {
 		if slices.Contains(p.KeyIDs, k.ID) {
 			p.KeyList = append(p.KeyList, k)
 		}
-	}
-	for i, m := range p.ByClaim {
-		p.Claimed = append(p.Claimed, claimedMember{p.ClaimNames[i], m.AsOf})
 	}
 	return p
 }

@@ -55,7 +55,8 @@ func TestGroups(t *testing.T) {
 		t.Errorf("saved %+v, want %+v", now.GroupFields, want)
 	}
 	has(t, g.page("/console/audit"), `<a href="`+path+`">research</a>`)
-	g.refused(g.post(path, "name", "", "scope", "*", "requests_per_minute", ""), http.StatusBadRequest, "name of the group")
+	g.refused(g.post(path, "name", "", "scope", "*", "requests_per_minute", ""), http.StatusBadRequest,
+		"name of the group")
 	has(t, g.page(path+"/remove"), "Remove research?", "suspended at once", "<dd>1</dd>")
 	g.goes(g.post(path+"/remove"), "/console/groups")
 	has(t, g.page("/console/groups"), "research is removed.")

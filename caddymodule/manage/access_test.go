@@ -147,7 +147,8 @@ func newWorld(t *testing.T) *world {
 		Status: 200,
 	})
 	for name, id := range map[string]string{
-		"group": group.ID, "key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
+		"group": group.ID,
+		"key":   key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
 		"request": "req_mine",
 	} {

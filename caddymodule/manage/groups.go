@@ -21,10 +21,16 @@ type Group struct {
 	TokensMonth   int64 `json:"tokens_month" column:"MONTH"` // since the month began in UTC
 	RequestsToday int64 `json:"requests_today"`              // that a model got
 	RequestsMonth int64 `json:"requests_month"`
-	// For the console: the states of the limits per day and month, the ids of the keys, and the names of ByClaim.
-	States     []limits.State `json:"-"`
-	KeyIDs     []string       `json:"-"`
-	ClaimNames []string       `json:"-"`
+	// For the console: the states of the limits per day and month, the ids of the keys, and ByClaim with names.
+	States  []limits.State  `json:"-"`
+	KeyIDs  []string        `json:"-"`
+	Claimed []ClaimedMember `json:"-"`
+}
+
+// ClaimedMember is a member by the claim of an issuer.
+type ClaimedMember struct {
+	Name string
+	AsOf time.Time
 }
 
 // Groups lists the groups that the caller may see: members of the account see their own.
@@ -38,12 +44,31 @@ func (s *Service) Groups(ctx context.Context) ([]Group, error) {
 
 // GroupsWithoutUse is Groups without what their keys have used.
 func (s *Service) GroupsWithoutUse(ctx context.Context) ([]Group, error) {
-	own := s.owner(ctx)
-	groups, err := list(ctx, s, s.store.Groups, func(g store.Group) Group { return s.groupOf(g, own) })
-	if own != "" {
-		groups = slices.DeleteFunc(groups, func(g Group) bool { return !g.Has(own) })
+	account, err := s.account(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return groups, err
+	own, keys, groups := s.owner(ctx), s.keysByGroup(account), []Group{}
+	for _, g := range s.store.Groups(account) {
+		if own == "" || g.Has(own) {
+			groups = append(groups, s.groupOf(g, own, keys))
+		}
+	}
+	return groups, nil
+}
+
+// keysByGroup returns the ids of the keys of an account that are not revoked, by the ids of the groups that they count
+// for.
+func (s *Service) keysByGroup(account string) map[string][]string {
+	keys := make(map[string][]string)
+	for _, k := range s.store.Keys(account) {
+		for _, of := range s.store.GroupsOf(k.ID) {
+			if k.RevokedAt == nil {
+				keys[of.ID] = append(keys[of.ID], k.ID)
+			}
+		}
+	}
+	return keys
 }
 
 // Group returns a group that the caller may see, by id or name.
@@ -67,7 +92,8 @@ func (s *Service) CreateGroup(ctx context.Context, edit func(*store.GroupFields)
 			return Group{}, write{}, err
 		}
 		g, err := s.store.CreateGroup(ctx, account, f)
-		return s.groupOf(g, ""), write{"group.create", g.ID, g.Name, changed(values{"name": g.Name}, valuesOf(g.GroupFields))}, err
+		more := changed(values{"name": g.Name}, valuesOf(g.GroupFields))
+		return s.groupOf(g, "", s.keysByGroup(account)), write{"group.create", g.ID, g.Name, more}, err
 	})
 }
 
@@ -80,7 +106,8 @@ func (s *Service) EditGroup(ctx context.Context, idOrName string, edit func(*sto
 			before = valuesOf(*f)
 			return s.editGroup(account, f, edit)
 		})
-		return s.groupOf(g, ""), write{"group.edit", g.ID, g.Name, changed(before, valuesOf(g.GroupFields))}, err
+		more := changed(before, valuesOf(g.GroupFields))
+		return s.groupOf(g, "", s.keysByGroup(account)), write{"group.edit", g.ID, g.Name, more}, err
 	})
 }
 
@@ -102,20 +129,20 @@ func (s *Service) editGroup(account string, f *store.GroupFields, edit func(*sto
 func (s *Service) RemoveGroup(ctx context.Context, idOrName string) (Group, error) {
 	return change(ctx, s, func(account string) (Group, write, error) {
 		g, err := s.store.RemoveGroup(ctx, account, idOrName)
-		return s.groupOf(g, ""), write{"group.remove", g.ID, g.Name, nil}, err
+		return s.groupOf(g, "", s.keysByGroup(account)), write{"group.remove", g.ID, g.Name, nil}, err
 	})
 }
 
 // groupOf adds to a record what is known of its members and keys. If own is not "", the caller sees only this member.
-func (s *Service) groupOf(g store.Group, own string) Group {
+func (s *Service) groupOf(g store.Group, own string, keys map[string][]string) Group {
 	if own != "" {
 		g.Members = slices.DeleteFunc(slices.Clone(g.Members), func(id string) bool { return id != own })
 		g.ByClaim = slices.DeleteFunc(slices.Clone(g.ByClaim), func(m store.ClaimMember) bool { return m.User != own })
 	}
-	v := Group{Group: g, MemberNames: []string{}}
+	v := Group{Group: g, MemberNames: []string{}, KeyIDs: keys[g.ID], Keys: len(keys[g.ID])}
 	ids := slices.Clone(g.Members)
 	for _, m := range g.ByClaim {
-		ids, v.ClaimNames = append(ids, m.User), append(v.ClaimNames, s.ownerName(g.Account, m.User))
+		ids, v.Claimed = append(ids, m.User), append(v.Claimed, ClaimedMember{s.ownerName(g.Account, m.User), m.AsOf})
 	}
 	slices.Sort(ids)
 	for _, id := range slices.Compact(ids) {
@@ -124,13 +151,6 @@ func (s *Service) groupOf(g store.Group, own string) Group {
 		}
 	}
 	slices.Sort(v.MemberNames)
-	of := limits.Subject{Of: limits.OfGroup, ID: g.ID}
-	for _, k := range s.store.Keys(g.Account) {
-		if k.RevokedAt == nil && slices.Contains(s.store.GroupsOf(k.ID), of) {
-			v.KeyIDs = append(v.KeyIDs, k.ID)
-		}
-	}
-	v.Keys = len(v.KeyIDs)
 	return v
 }
 
@@ -158,7 +178,8 @@ func (s *Service) addUse(ctx context.Context, groups []Group) error {
 	for i := range groups {
 		g := &groups[i]
 		day, month := days[g.ID], months[g.ID]
-		g.TokensToday, g.RequestsToday, g.TokensMonth, g.RequestsMonth = day.Tokens, day.Requests, month.Tokens, month.Requests
+		g.TokensToday, g.RequestsToday = day.Tokens, day.Requests
+		g.TokensMonth, g.RequestsMonth = month.Tokens, month.Requests
 		g.States = quotaStates(limits.Subject{Of: limits.OfGroup, ID: g.ID}, g.Limits, now, day, month)
 	}
 	return err

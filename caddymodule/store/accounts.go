@@ -26,6 +26,7 @@ var accountKind = &kind[accountRecord, *accountRecord]{
 			d.rebind(next.ID)
 		}
 	},
+	removed: func(d *draft, old *accountRecord) { d.rebind(old.ID) },
 }
 
 // Account returns the account with this id.

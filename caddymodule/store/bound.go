@@ -14,10 +14,10 @@ import (
 // bound is what groups make of a key. Keys of the same owner and group share it. It is decided when records change,
 // not for each request.
 type bound struct {
-	groups      []limits.Subject // whose limits hold, by id
-	scope       scope.Scope      // what the key may be used for at most
-	maxPriority Priority
-	left        bool // the key was given to a group in which its owner is not
+	groups   []limits.Subject // whose limits hold, by id
+	scope    scope.Scope      // what the key may be used for at most
+	priority int              // the index of the largest one in Priorities
+	left     bool             // the key was given to a group in which its owner is not
 }
 
 // accountGroups are the groups of an account, to bind keys to them.
@@ -27,8 +27,8 @@ type accountGroups struct {
 	bounds map[[2]string]*bound
 }
 
-// groupsOf returns the groups of an account. While one of them cannot be read, keys without a group may be used for
-// nothing.
+// groupsOf returns the groups of an account. While one of them or the account cannot be read, keys without a group may
+// be used for nothing.
 func (r *records) groupsOf(account string) *accountGroups {
 	a, _ := r.accounts.byOwner.value("").get(account)
 	g := &accountGroups{only: a != nil && a.GroupsOnly, bounds: make(map[[2]string]*bound)}
@@ -37,7 +37,7 @@ func (r *records) groupsOf(account string) *accountGroups {
 	}
 	slices.SortFunc(g.groups, func(a, b *groupRecord) int { return strings.Compare(a.ID, b.ID) })
 	for path := range r.unreadable.all() {
-		g.only = g.only || strings.HasPrefix(path, groupKind.span(account))
+		g.only = g.only || path == accountKind.path("", account) || strings.HasPrefix(path, groupKind.span(account))
 	}
 	return g
 }
@@ -57,7 +57,7 @@ func (g *accountGroups) of(owner, group string) *bound {
 }
 
 func (g *accountGroups) decide(owner, group string) *bound {
-	b := &bound{maxPriority: PriorityLow, left: group != ""}
+	b := &bound{priority: len(Priorities()) - 1, left: group != ""}
 	var scopes []scope.Scope
 	for _, r := range g.groups {
 		if group != "" && r.ID != group || group == "" && !r.Has(owner) {
@@ -65,7 +65,7 @@ func (g *accountGroups) decide(owner, group string) *bound {
 		}
 		b.left = b.left && owner != "" && !r.Has(owner)
 		b.groups = append(b.groups, limits.Subject{Of: limits.OfGroup, ID: r.ID})
-		b.maxPriority = higher(b.maxPriority, cmp.Or(r.MaxPriority, PriorityHigh))
+		b.priority = min(b.priority, slices.Index(Priorities(), cmp.Or(r.MaxPriority, PriorityHigh)))
 		scopes = append(scopes, r.scope)
 	}
 	if len(b.groups) == 0 && !g.only && group == "" {
@@ -73,18 +73,6 @@ func (g *accountGroups) decide(owner, group string) *bound {
 	}
 	b.scope = scope.Union(scopes...)
 	return b
-}
-
-// higher returns the higher priority.
-func higher(a, b Priority) Priority {
-	order := Priorities()
-	return order[min(slices.Index(order, a), slices.Index(order, b))]
-}
-
-// lower returns the lower priority.
-func lower(a, b Priority) Priority {
-	order := Priorities()
-	return order[max(slices.Index(order, a), slices.Index(order, b))]
 }
 
 // bind binds the key to its groups.
@@ -96,12 +84,11 @@ func (r *keyRecord) bind(b *bound) {
 	r.LeftGroup = b != nil && b.left
 }
 
-// rebind notes that the groups of an account have changed.
+// rebind notes that the groups of an account have changed. The first draft reads all keys.
 func (d *draft) rebind(account string) {
-	if d.rebound == nil {
-		d.rebound = make(map[string]bool)
+	if !d.first && !slices.Contains(d.rebound, account) {
+		d.rebound = append(d.rebound, account)
 	}
-	d.rebound[account] = true
 }
 
 // bindKeys binds the keys of the draft, and all keys of accounts whose groups have changed.
@@ -118,7 +105,7 @@ func (d *draft) bindKeys() {
 	for _, r := range d.keys {
 		r.bind(of(r))
 	}
-	for account := range d.rebound {
+	for _, account := range d.rebound {
 		for _, r := range maps.Collect(d.records.keys.byOwner.value(account).all()) {
 			if b := of(r); !reflect.DeepEqual(b, r.bound) {
 				next := *r

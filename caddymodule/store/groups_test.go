@@ -294,6 +294,51 @@ func TestClaimGroups(t *testing.T) {
 	wantError(t, g.SetClaimGroups(t.Context(), "usr_x", nil), store.ErrNotFound, "removed")
 }
 
+// While a group or its account cannot be read, keys without another group may be used for nothing.
+func TestUnreadableGroup(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"groups/", "accounts/"} {
+		kv, err := store.OpenBolt(tempStore(t), store.BoltOptions{})
+		must(t, err)
+		s, err := store.New(kv, store.Options{})
+		must(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		g := &groupTest{T: t, Store: s}
+		ann := mustUser(t, s, "ann")
+		group := g.group(store.GroupFields{Name: "one", Members: []string{ann.ID}, Scope: "a"})
+		k := g.key(store.KeyFields{Name: "k", Owner: ann.ID})
+		g.uses("before", k, "a")
+		running := begin(t, s, g.secrets["k"], "", "a")
+		path := map[string]string{"groups/": "groups/default/" + group.ID, "accounts/": "accounts/default"}[dir]
+		before, err := kv.Get(t.Context(), path)
+		must(t, err)
+		_, err = kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, []byte(`{"v":99}`))}})
+		must(t, err)
+		must(t, s.CatchUp(t.Context()))
+		if dir == "groups/" {
+			g.uses("unreadable", k, "")
+			running.want(t, store.RefusedScope)
+		} else {
+			g.uses("of an unreadable account", k, "a")
+			none := g.boundBy(store.KeyFields{Scope: "*"})
+			if none {
+				t.Error("a key without a group may be used while its account cannot be read")
+			}
+		}
+		_, err = kv.Txn(t.Context(), store.Txn{Then: []store.Op{store.Put(path, before.Value)}})
+		must(t, err)
+		must(t, s.CatchUp(t.Context()))
+		g.uses("readable again", k, "a")
+	}
+}
+
+// boundBy reports whether a key with these fields may be used for the model a.
+func (g *groupTest) boundBy(f store.KeyFields) bool {
+	in, err := g.ScopeOf(account, f)
+	must(g.T, err)
+	return in.Allows("a")
+}
+
 func TestGroupErrors(t *testing.T) {
 	t.Parallel()
 	g := &groupTest{T: t, Store: storetest.New(t)}

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,8 +57,8 @@ func (k *LiveKey) DefaultModel() string { return k.record.Load().DefaultModel }
 func (k *LiveKey) Priority() Priority {
 	r := k.record.Load()
 	p := cmp.Or(r.Priority, PriorityNormal)
-	if r.bound != nil {
-		p = lower(p, r.bound.maxPriority)
+	if order := Priorities(); r.bound != nil {
+		p = order[max(slices.Index(order, p), r.bound.priority)]
 	}
 	return p
 }

@@ -108,10 +108,10 @@ type draft struct {
 	edit *edit
 
 	now     time.Time
-	first   bool            // there are no subscribers yet
-	updates []*keyRecord    // of existing LiveKeys; publish applies them
-	keys    []*keyRecord    // that were read; bindKeys binds them
-	rebound map[string]bool // accounts; see rebind
+	first   bool         // there are no subscribers yet
+	updates []*keyRecord // of existing LiveKeys; publish applies them
+	keys    []*keyRecord // that were read; bindKeys binds them
+	rebound []string     // accounts; see rebind
 	changes []Change
 }
 
