@@ -246,7 +246,8 @@ func printKey(in *invocation, k manage.Key) {
   priority %s
   state    %s
 `, k.ID, k.Scope, in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(k.OwnerName, "none"),
-		cmp.Or(k.GroupName, k.Group, "those of the owner"), cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits),
+		cmp.Or(k.GroupName, k.Group, "those of the owner"), cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"),
+		limitList(k.Limits),
 		cmp.Or(k.Priority, store.PriorityNormal), keyState(in, k))
 	if k.State == store.KeySuspended {
 		in.printf("\nThe key is suspended: %s.\n", k.Suspension())

@@ -42,7 +42,7 @@ var (
 			"the wait was too long (timeout).",
 		"deployment", "reason")
 	limitRejectedTotal = counter("limit_rejected_total",
-		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")
+		"Requests that a limit has refused, by limit and level (key, group or account).", "limit", "level")
 	queueWaitSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "queue_wait_seconds",
 		Help:    "Time that queued requests waited for their turn or in vain, by deployment.",

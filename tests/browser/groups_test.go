@@ -51,5 +51,7 @@ func testGroups(t *testing.T, r *rig) {
 	gina.Sees("Remove research?")
 	gina.Look("group-remove")
 	gina.Open("/console/settings")
+	gina.Click(`section[aria-labelledby="limits-title"] summary`)
+	gina.Sees("Keys that count for no group")
 	gina.Look("settings-groups-only")
 }
