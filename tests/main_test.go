@@ -72,8 +72,8 @@ func TestOneGateway(t *testing.T) {
 	for name, test := range map[string]func(t *testing.T, g *harness.Gateway){
 		"completion": testCompletion, "stream is not buffered": testStreamIsNotBuffered, "large messages": testLargeMessages,
 		"access log": testAccessLog, "key in other header": testKeyInOtherHeaderIsNotLogged,
-		"concurrency of a key": testKeyConcurrency,
-		"removed connector":    testRemovedConnector, "connector started twice": testConnectorStartedTwice,
+		"concurrency of a key": testKeyConcurrency, "groups": testGroups,
+		"removed connector": testRemovedConnector, "connector started twice": testConnectorStartedTwice,
 		"configuration errors": testConnectorConfigurationErrors, "states": testTrueState,
 		"killed connector": testConnectorKilledUnderLoad, "rotation": testRotation,
 		"media servers": testMediaServers, "speech is not buffered": testSpeechIsNotBuffered,

@@ -3,6 +3,7 @@ package tests
 import (
 	"context"
 	"errors"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,11 +85,12 @@ func TestReadmeCommands(t *testing.T) {
 	if n := runCommands(t, "README.md", text); n != 3 {
 		t.Errorf("README.md has %d commands", n)
 	}
-	guides, err := filepath.Glob(filepath.Join(harness.Root(t), "docs", "guide-*.md"))
+	docs := filepath.Join(harness.Root(t), "docs")
+	guides, err := filepath.Glob(filepath.Join(docs, "guide-*.md"))
 	if err != nil || len(guides) != 4 {
 		t.Fatalf("found %q, %v", guides, err)
 	}
-	for _, path := range guides {
+	for _, path := range append(guides, filepath.Join(docs, "teams.md")) {
 		text := string(read(t, path))
 		if n := strings.Count(text, "\n"); n > 60 {
 			t.Errorf("%s has %d lines, more than 60", path, n)
@@ -104,6 +106,10 @@ func runCommands(t *testing.T, page, text string) (n int) {
 	up := upstream.Start(t)
 	up.Handle("", upstream.Events(storyOf("llama3.2:3b")...))
 	g.Connector(t, "gpu-box", up.URL)
+	for _, name := range []string{"anna", "bert"} { // who have been invited
+		user := map[string]string{"name": name, "password": "correct-horse-battery-staple", "role": "member"}
+		g.Manage(t, http.MethodPost, "/users", user, nil)
+	}
 	key := ""
 	for _, m := range fence.FindAllStringSubmatch(text, -1) {
 		if m[2] != "sh" {

@@ -35,6 +35,9 @@ The limits --max-keys, --max-connectors, --max-deployments, --max-users and
 Records that exceed a new limit stay. The flags --key-… are for new keys. The other
 limits are for what all keys of the account use together.
 
+With --groups-only, keys that count for no group may be used for nothing. Use
+--groups-only=false to undo that.
+
 ` + limitsHelp,
 		example: `  caddy gateway account set default --max-keys 5000
   caddy gateway account set research --max-connectors 500 --max-deployments 0
@@ -46,6 +49,9 @@ limits are for what all keys of the account use together.
 				in.printf("  %-12s %6d\n", strings.TrimPrefix(name, "max_"), *a.Limits.Field(name))
 			}
 			in.printf("\nAll its keys together may use: %s\n", limitList(a.Limits.UsageLimits))
+			if a.GroupsOnly {
+				in.printf("Keys that count for no group may be used for nothing.\n")
+			}
 			printKeyDefaults(in, a.KeyDefaults)
 		}),
 	}, {

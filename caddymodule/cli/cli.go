@@ -105,7 +105,7 @@ Lists leave columns out on a narrow terminal. Pipes and --json have all.`,
   caddy gateway deployment set qwen3:8b --connector workstation
   caddy gateway key create --name laptop --scope "qwen*"`,
 		commands: []command{
-			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands,
+			keyCommands, connectorCommands, deploymentCommands, pairingCommands, userCommands, groupCommands,
 			tokenCommands, setupLinkCommand, accountCommands, statusCommand, activityCommand, usageCommand, auditCommand,
 			upCommand(host), backupCommand(host), restoreCommand(host), identityCommands, edgeCommands,
 			webhookCommands,

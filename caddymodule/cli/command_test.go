@@ -69,6 +69,10 @@ const (
 		`"passkeys":2}`
 	linkJSON = `{"id":"lnk_1","kind":"setup","url":"https://gw.example.com/console/setup#EXAMPLE",` +
 		`"expires_at":"2026-05-02T12:15:00Z"}`
+	groupJSON = `{"id":"grp_1","account":"default","name":"research","members":["usr_1"],"scope":"qwen*",` +
+		`"limits":{"tokens_per_day":5000000},"max_priority":"normal","claim":"ml","created_at":"2026-05-01T10:30:00Z",` +
+		`"member_names":["anna","bert"],"keys":2,"tokens_today":50900,"tokens_month":812000,"requests_today":31,` +
+		`"requests_month":507}`
 	accountJSON = `{"id":"research","name":"research","created_at":"2026-05-01T10:30:00Z",` +
 		`"limits":{"max_keys":5000,"max_connectors":200,"max_deployments":2000,"max_users":100,"max_tokens":100}}`
 )
@@ -225,6 +229,24 @@ var commandTests = []struct {
 		}},
 	},
 	{"help_pairing", "pairing", nil},
+	{"help_group_create", "group create --help", nil},
+	{
+		"group_create", "group create --name research --member anna,bert --member carl --tokens-per-day 5M --claim ml",
+		ok("POST /model_gateway/groups", groupJSON),
+	},
+	{"group_create_no_name", "group create", nil},
+	{"group_list", "group list", ok("GET /model_gateway/groups", "["+groupJSON+"]")},
+	{"group_list_empty", "group list", ok("GET /model_gateway/groups", "[]")},
+	{"group_show", "group show research", ok("GET /model_gateway/groups/research", groupJSON)},
+	{
+		"group_set", "group set research --member= --max-priority low --rename r",
+		ok("PATCH /model_gateway/groups/research", groupJSON),
+	},
+	{"group_remove", "group remove research", ok("DELETE /model_gateway/groups/research", groupJSON)},
+	{
+		"account_set_groups_only", "account set research --groups-only",
+		ok("PATCH /model_gateway/accounts/research", strings.TrimSuffix(accountJSON, "}")+`,"groups_only":true}`),
+	},
 	{"help_user_add", "user add --help", nil},
 	{"user_add", "user add anna", ok("POST /model_gateway/users", userJSON)},
 	{"user_add_typo", "user add typo", nil},

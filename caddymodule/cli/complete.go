@@ -20,7 +20,8 @@ import (
 // depend on the operation of the command.
 var completions = map[string]string{
 	"account": "GET /accounts", "connector": "GET /connectors", "add-connector": "GET /connectors",
-	"replace": "GET /connectors", "key": "GET /keys", "user": "GET /users", "owner": "GET /users",
+	"replace": "GET /connectors", "key": "GET /keys", "user": "GET /users", "owner": "GET /users", "member": "GET /users",
+	"group":         "GET /groups",
 	"GET /audit by": "GET /users", // another kind than for usage
 	"model":         "GET /deployments", "default-model": "GET /deployments", "fallback": "GET /deployments",
 	"PUT /deployments/{name} model": " ", // the model server's
@@ -28,7 +29,8 @@ var completions = map[string]string{
 	"option":                        strings.Join(compat.Names(), "= ") + "=",
 	"reset":                         strings.ReplaceAll(resetNames, ",", "") + " " + strings.Join(compat.Names(), " "),
 	"kind":                          fmt.Sprint(store.ModelKinds), "priority": fmt.Sprint(store.Priorities()),
-	"role": fmt.Sprint(store.Roles()), "rights": strings.Join(store.RightNames(), " "),
+	"max-priority": fmt.Sprint(store.Priorities()),
+	"role":         fmt.Sprint(store.Roles()), "rights": strings.Join(store.RightNames(), " "),
 	"status": "ok failed refused client", "sort": strings.ReplaceAll(keyOrders, ",", ""), "color": "auto always never",
 	"by": "hour day user key model", "keys": "revoke keep give=",
 }

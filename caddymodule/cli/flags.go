@@ -101,7 +101,7 @@ func (f field) fill(in *invocation, r *request) error {
 	if f.Need == "required" && in.text(f.Flag) == "" {
 		return in.missing(f.Flag)
 	}
-	given := in.Flags().Changed(f.Flag) || f.Default != "" || f.Format == "bool"
+	given := in.Flags().Changed(f.Flag) || f.Default != ""
 	if !given || f.Format == "struct" { // the command reads it
 		return nil
 	}

@@ -231,6 +231,9 @@ func keyState(in *invocation, k manage.Key) string {
 	case store.KeyExpired:
 		return "expired"
 	case store.KeySuspended:
+		if k.LeftGroup {
+			return "suspended"
+		}
 		return "suspended " + in.env.ago(&k.SuspendedFrom)
 	}
 	return "active"
@@ -260,16 +263,21 @@ func printKey(in *invocation, k manage.Key) {
   expires  %s
   from     %s
   owner    %s
+  group    %s
   default  %s
   note     %s
   limits   %s
   priority %s
   state    %s
 `, k.ID, k.Scope, in.env.end(k.ExpiresAt), networkList(k.AllowedIPs), cmp.Or(k.OwnerName, "none"),
-		cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"), limitList(k.Limits),
+		cmp.Or(k.GroupName, k.Group, "those of the owner"), cmp.Or(k.DefaultModel, "none"), cmp.Or(k.Note, "none"),
+		limitList(k.Limits),
 		cmp.Or(k.Priority, store.PriorityNormal), keyState(in, k))
 	if k.NamesPeople() {
 		in.printf("  people   by %s; limits of each: %s\n", cmp.Or(k.UserHeader, "the body"), limitList(k.PersonLimits))
+	}
+	if k.State == store.KeySuspended {
+		in.printf("\nThe key is suspended: %s.\n", k.Suspension())
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 type accountForm struct {
 	keyForm          // of new keys
 	Total            []limitField
+	GroupsOnly       bool
 	Typed, MayChange bool
 }
 
@@ -39,10 +40,11 @@ func newAccountForm(v *visit) *accountForm {
 	f.MayChange = v.may(action) == nil && v.Account == store.DefaultAccount
 	for _, a := range load(v, v.Manage.Accounts) { // that of the user
 		f.Total, _ = accountLimits(&a.Limits)
+		f.GroupsOnly = a.GroupsOnly
 	}
 	f.showDefaults(load(v, v.Manage.KeyDefaults))
 	if f.Typed {
-		f.keyForm = newKeyForm(v)
+		f.keyForm, f.GroupsOnly = newKeyForm(v), v.typed("groups_only") != ""
 		for i := range f.Total {
 			f.Total[i].Value = v.typed(f.Total[i].Name)
 		}
@@ -62,6 +64,7 @@ func setAccount(v *visit) error {
 			a.KeyScope = k.Scope
 		}
 		a.KeyAllowedIPs, a.KeyLimits = k.AllowedIPs, k.Limits
+		a.GroupsOnly = f.GroupsOnly
 		a.KeyExpiresDays, _ = strconv.Atoi(f.Days) // 0 is never
 		shown := a.Limits.Effective()
 		_, before := accountLimits(&shown)

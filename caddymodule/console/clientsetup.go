@@ -47,7 +47,8 @@ type setupCodePage struct {
 
 func createSetup(v *visit) error {
 	f := newKeyForm(v)
-	if names, err := matching(v, f.Scope); err == nil && !slices.Contains(names, f.DefaultModel) {
+	usable := func(d manage.Deployment) bool { return d.Name == f.DefaultModel }
+	if models, err := v.Manage.KeyModels(v.ctx, f.bounds(v)); err == nil && !slices.ContainsFunc(models, usable) {
 		return badForm("Choose a model that the key may use.")
 	}
 	created, err := v.Manage.CreateSetup(v.ctx, func(c *manage.CreateSetup) error {

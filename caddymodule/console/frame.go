@@ -45,6 +45,7 @@ var sections = []section{
 	{"start", "Setup"},
 	{"models", "Models"},
 	{"keys", "Keys"},
+	{"groups", "Groups"},
 	{"connectors", "Connectors"},
 	{"usage", "Usage"},
 	{"activity", "Activity"},

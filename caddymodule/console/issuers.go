@@ -123,7 +123,7 @@ func finishIssuer(v *visit) error {
 		sealed = cookie.Value
 		v.dropFlow(i, state)
 	}
-	answered, err := v.SignIn.FinishIssuer(v.ctx, i, v.Issuers, v.attempt(), v.Session, sealed, v.r.URL.Query())
+	answered, err := v.SignIn.FinishIssuer(v.ctx, i, v.attempt(), v.Session, sealed, v.r.URL.Query())
 	switch {
 	case !store.Committed(err):
 		return err

@@ -32,6 +32,8 @@ type keyForm struct {
 	Change            bool           // of a key
 	Page              string         // that shows a preview without scripts; "": none
 	Users             []manage.User
+	Group             string         // id
+	Groups            []manage.Group // that the user may choose
 	Preview           scopePreview
 }
 
@@ -139,6 +141,7 @@ func newKeyForm(v *visit) keyForm {
 		Name: value("name"), Scope: value("scope"), Note: value("note"), DefaultModel: value("default_model"),
 		Owner: value("owner"), Networks: value("networks"), Days: value("days"),
 		Priority: store.Priority(value("priority")), UserHeader: value("user_header"), UserField: value("user_field") != "",
+		Group: value("group"), Groups: load(v, v.Manage.GroupsWithoutUse),
 	}
 	if v.Manage.May(v.ctx, "GET /users") == nil {
 		f.Users = load(v, v.Manage.Users)
@@ -155,6 +158,9 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 	k.Name, k.Scope, k.Note, k.DefaultModel = f.Name, f.Scope, f.Note, f.DefaultModel
 	if v.r.PostForm.Has("owner") { // a member has no choice
 		k.Owner = f.Owner
+	}
+	if v.r.PostForm.Has("group") {
+		k.Group = f.Group
 	}
 	k.Priority = cmp.Or(f.Priority, k.Priority) // members have no field for it
 	switch days, err := strconv.Atoi(f.Days); {
@@ -202,7 +208,7 @@ func newKeyData(v *visit) any {
 		f.showPeople(store.PersonFields{})
 	}
 	f.Page = "/console/keys/new"
-	f.Preview = preview(v, f.Scope)
+	f.Preview = f.preview(v)
 	return f
 }
 
@@ -225,28 +231,48 @@ type scopePreview struct {
 
 var errNoScope = badField("scope", "Enter the models that the key may use; * allows all.")
 
+// preview returns the models that a scope allows.
 func preview(v *visit, scope string) scopePreview {
+	return previewOf(v, scope, func() ([]manage.Deployment, error) {
+		return v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: scope})
+	})
+}
+
+// preview returns the models that the key may be used for.
+func (f keyForm) preview(v *visit) scopePreview {
+	return previewOf(v, f.Scope, func() ([]manage.Deployment, error) { return v.Manage.KeyModels(v.ctx, f.bounds(v)) })
+}
+
+// bounds returns the fields of the key that decide about its models. A member is the owner.
+func (f keyForm) bounds(v *visit) store.KeyFields {
+	if f.Users == nil {
+		f.Owner = v.User.ID
+	}
+	return store.KeyFields{Scope: f.Scope, Owner: f.Owner, Group: f.Group}
+}
+
+func previewOf(v *visit, scope string, read func() ([]manage.Deployment, error)) scopePreview {
 	if scope == "" {
 		return scopePreview{Error: errNoScope.Error()}
 	}
-	names, err := matching(v, scope)
+	models, err := read()
 	if err != nil {
 		return scopePreview{Error: sentence(err.Error())}
 	}
-	p := scopePreview{Count: len(names), Names: names[:min(len(names), shownMatches)]}
+	p := scopePreview{Count: len(models)}
+	for _, d := range models[:min(len(models), shownMatches)] {
+		p.Names = append(p.Names, d.Name)
+	}
 	p.More = p.Count - len(p.Names)
 	return p
 }
 
-// matching returns the names of the models that a scope allows now.
-func matching(v *visit, scope string) (names []string, err error) {
-	deployments, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: scope})
-	for _, d := range deployments {
-		names = append(names, d.Name)
-	}
-	return names, err
-}
-
+// previewScope shows the models of a scope, or of a key with the owner and the group of its form.
 func previewScope(v *visit) error {
-	return v.write(http.StatusOK, "key-preview", preview(v, v.r.FormValue("scope")))
+	f := keyForm{Scope: v.r.FormValue("scope"), Owner: v.r.FormValue("owner"), Group: v.r.FormValue("group")}
+	p := preview(v, f.Scope)
+	if query := v.r.URL.Query(); query.Has("owner") || query.Has("group") {
+		p = f.preview(v)
+	}
+	return v.write(http.StatusOK, "key-preview", p)
 }

@@ -24,7 +24,7 @@ func TestKeyPageKeepsFields(t *testing.T) {
 		u, b := h.ofRole(role)
 		fields := store.KeyFields{
 			Name: "key of " + u.Name, Scope: "qwen*,llama3", ExpiresAt: new(h.now().Add(time.Hour).UTC()), Owner: u.ID,
-			Note: "for <tests>", DefaultModel: "llama3", Priority: store.PriorityHigh,
+			Note: "for <tests>", Group: h.group(u), DefaultModel: "llama3", Priority: store.PriorityHigh,
 			PersonFields: store.PersonFields{UserHeader: "X-Openwebui-User-Email"},
 			AllowedIPs:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")},
 		}
@@ -48,6 +48,15 @@ func TestKeyPageKeepsFields(t *testing.T) {
 			t.Errorf("%s has saved\n%+v, want\n%+v", role, after.KeyFields, before.KeyFields)
 		}
 	}
+}
+
+// group creates a group with a user, and returns its id.
+func (h *house) group(u store.User) string {
+	h.Helper()
+	g, err := h.store.CreateGroup(h.Context(), store0,
+		store.GroupFields{Name: "of " + u.Name, Scope: "*", Members: []string{u.ID}})
+	must(h, err)
+	return g.ID
 }
 
 // formOf returns what a browser posts from the form of a page that nobody has changed, which has inputs and selects.

@@ -125,7 +125,7 @@ type keyPage struct {
 // limitUse is the state of a limit, for its meter.
 type limitUse struct {
 	manage.KeyLimit
-	Title string
+	Title, Group string // Group is the name of its group, if it is of one
 }
 
 // Unit names what the limit counts, like tokens/day.
@@ -137,11 +137,17 @@ func (l limitUse) part() float64 { return float64(l.Used) / float64(max(1, l.Max
 // High is the value from which on the meter warns.
 func (l limitUse) High() int64 { return l.Max * 8 / 10 }
 
-// Uses returns the states of the key's limits, and of its account's.
+// Uses returns the states of the limits of the key, of its groups and of its account.
 func (p *keyPage) Uses() []limitUse {
 	var uses []limitUse
 	for _, l := range p.Use.Limits {
-		uses = append(uses, limitUse{l, limitTitles[l.Limit][0]})
+		use := limitUse{l, limitTitles[l.Limit][0], ""}
+		for _, g := range p.Form.Groups {
+			if g.ID == l.ID {
+				use.Group = g.Name
+			}
+		}
+		uses = append(uses, use)
 	}
 	return uses
 }
@@ -171,7 +177,7 @@ func keyData(v *visit) any {
 	p := &keyPage{Key: k, Form: newKeyForm(v), Typed: v.r.PostForm.Has("scope"), Graces: graces}
 	if f := &p.Form; !p.Typed {
 		f.Name, f.Scope, f.Owner, f.Note, f.Networks = k.Name, k.Scope, k.Owner, k.Note, networkText(k.AllowedIPs)
-		f.Days, f.DefaultModel, f.Priority = keepDays, k.DefaultModel, k.Priority
+		f.Days, f.DefaultModel, f.Priority, f.Group = keepDays, k.DefaultModel, k.Priority, k.Group
 		f.showLimits(k.Limits)
 		f.showPeople(k.PersonFields)
 	}
@@ -179,11 +185,15 @@ func keyData(v *visit) any {
 		!slices.ContainsFunc(p.Form.Users, func(u manage.User) bool { return u.ID == gone.ID }) {
 		p.Form.Users = append(p.Form.Users, manage.User{User: gone})
 	}
+	if k.Group != "" && !slices.ContainsFunc(p.Form.Groups, func(g manage.Group) bool { return g.ID == k.Group }) {
+		unseen := store.Group{ID: k.Group, GroupFields: store.GroupFields{Name: cmp.Or(k.GroupName, "a removed group")}}
+		p.Form.Groups = append(p.Form.Groups, manage.Group{Group: unseen})
+	}
 	if v.err == nil && k.RevokedAt == nil {
 		p.Use, v.err = v.Manage.KeyLimits(v.ctx, k.ID)
 	}
 	p.Form.Change = true
-	p.Form.Preview = preview(v, p.Form.Scope)
+	p.Form.Preview = p.Form.preview(v)
 	p.addRequests(v)
 	return p
 }
@@ -261,7 +271,7 @@ func keyCreated(v *visit) error {
 		v.leaveNotice("A secret is shown once. If this one is lost, rotate the key.")
 		return v.redirect(keyURL(k.ID))
 	}
-	if allowed, err := v.Manage.MatchScope(v.ctx, manage.MatchScope{Scope: k.Scope}); err == nil && len(allowed) > 0 {
+	if allowed, err := v.Manage.KeyModels(v.ctx, k.KeyFields); err == nil && len(allowed) > 0 {
 		d := manage.Sample(allowed)
 		if i := slices.IndexFunc(allowed, func(d manage.Deployment) bool { return d.Name == v.typed("model") }); i >= 0 {
 			d = allowed[i]

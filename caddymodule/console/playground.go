@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
-	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
 
@@ -22,7 +21,7 @@ func newPlayForm(v *visit) playForm {
 	t := v.typed
 	f := playForm{t("key"), t("system"), t("prompt"), t("temperature"), t("max_tokens"), t("stop"), nil}
 	for _, k := range load(v, v.Manage.Keys) {
-		s, err := scope.Parse(k.Scope)
+		s, err := v.Manage.KeyScope(v.ctx, k.KeyFields)
 		if k.Owner == v.User.ID && k.State == store.KeyValid && err == nil && s.Allows(v.r.FormValue("name")) {
 			f.Keys = append(f.Keys, k)
 		}

@@ -104,7 +104,8 @@ func TestPagesShowWhatOneMayDo(t *testing.T) {
 		must(t, h.store.AddPasskey(t.Context(), u.ID, "c", passkey))
 		h.log.Record(store0, activity.Request{ID: "req_" + u.Name, Time: h.now(), KeyID: own.ID, Deployment: "m"})
 		ids := map[string]string{
-			"activity": "req_" + u.Name, "connectors": con.ID, "edges": "edge-b", "keys": own.ID, "pairings": waiting,
+			"activity": "req_" + u.Name, "connectors": con.ID, "edges": "edge-b", "groups": h.group(u), "keys": own.ID,
+			"pairings":          waiting,
 			"settings/passkeys": passkeyID(passkey), "settings/tokens": token.ID, "settings/users": ada.ID,
 		}
 		for _, r := range routes {
@@ -178,6 +179,8 @@ func TestOtherAccounts(t *testing.T) {
 	g.deployment("qwen3", con)
 	k, _, err := g.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "laptop", Scope: "*"})
 	must(t, err)
+	group, err := g.store.CreateGroup(t.Context(), store0, store.GroupFields{Name: "laptops", Scope: "qwen3"})
+	must(t, err)
 	code := g.code()
 	g.claim(code, "spare-box")
 	pairing := g.pairing(store.PairingPending).ID
@@ -190,7 +193,7 @@ func TestOtherAccounts(t *testing.T) {
 	eve.signInAs("other", "eve")
 	for _, page := range []string{
 		"start", "home", "connectors", "models", "models/choices?connector=" + con.ID, "keys", "keys/preview?scope=*",
-		"activity", "usage", "settings",
+		"groups", "groups/new", "activity", "usage", "settings",
 	} {
 		lacks(t, mainOf(eve.get("/console/"+page).Body.String()), "gpu-box", "qwen3", "laptop", code, "spare-box", link.ID,
 			token.ID, "adas-token", g.userID())
@@ -198,6 +201,7 @@ func TestOtherAccounts(t *testing.T) {
 	keys, connector := "/console/keys/"+k.ID, "/console/connectors/"+con.ID
 	for _, path := range []string{
 		keys, keys + "/revoke", keys + "/created", connector + "/remove", connector + "/rotate",
+		"/console/groups/" + group.ID, "/console/groups/" + group.ID + "/remove",
 		"/console/models/show?name=qwen3", "/console/models/remove?name=qwen3", "/console/pairings/" + pairing,
 		"/console/pairings/" + code,
 	} {
@@ -205,6 +209,7 @@ func TestOtherAccounts(t *testing.T) {
 	}
 	for _, path := range []string{
 		keys, keys + "/revoke", keys + "/disable", keys + "/enable", keys + "/rotate", keys + "/remove",
+		"/console/groups/" + group.ID, "/console/groups/" + group.ID + "/remove",
 		connector + "/remove", connector + "/rotate", "/console/models", "/console/models/test", "/console/models/remove",
 		"/console/pairings/" + pairing + "/approve", "/console/pairings/" + pairing + "/deny",
 		"/console/pairings/" + code + "/approve", "/console/pairings/" + code + "/deny",
@@ -218,7 +223,7 @@ func TestOtherAccounts(t *testing.T) {
 	if now, ok := g.store.Key(store0, k.ID); !ok || now.RevokedAt != nil ||
 		g.pairing(store.PairingPending).ID != pairing || len(g.store.Users(store0)) != 1 ||
 		len(g.store.Links(store0)) != 1 || len(g.store.Tokens(store0)) != 1 ||
-		len(g.store.Connectors(store0)) != 1 || len(g.store.Deployments(store0)) != 1 {
+		len(g.store.Groups(store0)) != 1 || len(g.store.Connectors(store0)) != 1 || len(g.store.Deployments(store0)) != 1 {
 		t.Error("something of the other account has changed")
 	}
 }

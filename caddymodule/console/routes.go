@@ -111,6 +111,15 @@ var routes = []route{
 		"{{.Name}} {{if .Already}}was revoked already{{else}}is revoked; its running requests were stopped{{end}}."),
 	do("POST /console/keys/{id}/remove", "DELETE /keys/{id}", removeKey, keysTab),
 
+	page(groupsTab, "GET /groups"),
+	page(groupTab, "GET /groups/{id}"),
+	page(newGroupTab, "POST /groups"),
+	page(removeGroupTab, "DELETE /groups/{id}"),
+	do("POST /console/groups", "POST /groups", createGroup, newGroupTab),
+	do("POST /console/groups/{id}", "PATCH /groups/{id}", editGroup, groupTab),
+	change("POST /console/groups/{id}/remove", "DELETE /groups/{id}", byID((*manage.Service).RemoveGroup), groupsTab,
+		"{{.Name}} is removed."),
+
 	page(connectorsTab, "GET /connectors"),
 	page(connectorTab, "GET /connectors/{id}"),
 	page(newConnectorTab, "POST /connectors"),

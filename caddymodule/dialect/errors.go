@@ -29,6 +29,8 @@ var refusedKeys = map[string]string{
 	"disabled": "This API key is disabled. Ask its owner to enable it, or use another key.",
 	"suspended": "This API key is suspended, because its owner has not signed in for too long. It works again when the " +
 		"owner signs in to the gateway's console with the company's account.",
+	"not_in_group": "This API key is suspended, because its owner is not in the group of the key, or the group was " +
+		"removed. Ask an admin of the gateway, or use another key.",
 	"rotated":          "This API key was rotated and no longer works. Use the new key.",
 	"management_token": "This is a management token (pmt_…), not an API key. Send an API key (sk-svc-…).",
 	"tunnel_token":     "This is a tunnel token (ptt_…) of a connector, not an API key. Send an API key (sk-svc-…).",
@@ -52,6 +54,9 @@ func EndedKey(reason string) *Error {
 	case "suspended":
 		message = "The API key was suspended during this request, because its owner has not signed in to the gateway's " +
 			"console for too long. The answer is incomplete."
+	case "not_in_group":
+		message = "The API key was suspended during this request, because its owner is no longer in the group of the " +
+			"key, or the group was removed. The answer is incomplete."
 	case "rotated":
 		message = "The API key was rotated during this request. The answer is incomplete. Use the new key."
 	case "out_of_scope": // of the playground; clients get the error of an unknown model

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Limit is a limit of a key or an account that a request has reached.
+// Limit is a limit that a request has reached.
 type Limit struct {
 	Name      string // such as tokens_per_minute or concurrency
-	Of        string // key or account
+	Of        string // such as key or account
+	Group     string // its name, of a limit of a group
 	Max, Used int64
 	Total     int64         // of all edges of a cluster, if Max is the share of this one; else 0
 	Quota     bool          // it is of a day or month
@@ -29,21 +30,29 @@ func LimitReached(l Limit) *Error {
 	if strings.HasPrefix(l.Name, "tokens_") {
 		e.openaiType = "tokens"
 	}
-	amount := l.Amount()
+	amount, subject := l.Amount(), l.Subject("This")
 	switch {
 	case l.Quota:
 		e.Kind, e.openaiType, e.NoRetry = KindQuota, "", true
-		e.Message = fmt.Sprintf("Quota used up. This %s is limited to %s and has used %d. It resets at %s. To continue "+
-			"sooner, ask the operator to raise the limit.", l.Of, amount, l.Used,
+		e.Message = fmt.Sprintf("Quota used up. %s is limited to %s and has used %d. It resets at %s. To continue "+
+			"sooner, ask the operator to raise the limit.", subject, amount, l.Used,
 			l.Reset.Round(time.Second).Format("2006-01-02 15:04 UTC"))
 	case l.Name == limitConcurrency:
-		e.Message = fmt.Sprintf("Rate limit reached. This %s is limited to %s, and too many requests are waiting, or this "+
-			"one has waited too long.", l.Of, amount)
+		e.Message = fmt.Sprintf("Rate limit reached. %s is limited to %s, and too many requests are waiting, or this "+
+			"one has waited too long.", subject, amount)
 	default:
-		e.Message = fmt.Sprintf("Rate limit reached. This %s is limited to %s.", l.Of, amount)
+		e.Message = fmt.Sprintf("Rate limit reached. %s is limited to %s.", subject, amount)
 	}
 	e.RetryAfter = int((l.Wait + time.Second - 1) / time.Second)
 	return e
+}
+
+// Subject returns what the limit is of, for the beginning of a sentence. A group is named.
+func (l Limit) Subject(article string) string {
+	if l.Group != "" {
+		return "The group " + strconv.Quote(l.Group)
+	}
+	return article + " " + l.Of
 }
 
 // Amount returns the limit in words, such as "60 requests per minute".

@@ -31,8 +31,8 @@ func (s *sources) alertOf(e Event) Alert {
 	}
 	a, connector, m := &s.alerts, text("connector_id"), model{text("account"), text("deployment")}
 	switch e.Name {
-	case eventPairingRequested, eventPairingLimited, eventKeyExpiring, eventKeyExpired, eventKeyLimit, eventAccountLimit,
-		eventUpstreamDown:
+	case eventPairingRequested, eventPairingLimited, eventKeyExpiring, eventKeyExpired, eventKeyLimit, eventGroupLimit,
+		eventAccountLimit, eventUpstreamDown:
 		return AlertBegins
 	case eventPairingApproved, eventUpstreamUp:
 		return AlertEnds

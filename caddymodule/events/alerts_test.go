@@ -146,7 +146,8 @@ func TestAlertsOfTheRest(t *testing.T) {
 	var begin, end []string
 	for _, name := range []string{
 		eventPairingRequested, eventPairingApproved, eventPairingLimited, eventKeyCreated, eventKeyChanged, eventKeyExpiring,
-		eventKeyExpired, eventKeyRevoked, eventKeyLimit, eventAccountLimit, eventDeploymentChanged, eventDeploymentRemoved,
+		eventKeyExpired, eventKeyRevoked, eventKeyLimit, eventGroupLimit, eventAccountLimit, eventDeploymentChanged,
+		eventDeploymentRemoved,
 		eventConnectorOnline, eventModelAnswering,
 	} {
 		switch s.alertOf(Event{Name: name}) {
@@ -158,7 +159,7 @@ func TestAlertsOfTheRest(t *testing.T) {
 		}
 	}
 	if got := strings.Join(begin, " "); got !=
-		"pairing_requested pairing_limited key_expiring key_expired key_limit account_limit" {
+		"pairing_requested pairing_limited key_expiring key_expired key_limit group_limit account_limit" {
 		t.Errorf("alerts: %s", got)
 	}
 	if !slices.Equal(end, []string{eventPairingApproved}) {

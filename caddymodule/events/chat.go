@@ -87,6 +87,7 @@ var notices = map[string]notice{
 	eventKeyExpiring:  {"Key expiring", "The key $key_name expires on $expires_at.", keyPage},
 	eventKeyExpired:   {"Key expired", "The key $key_name has expired.", keyPage},
 	eventKeyLimit:     {"Key limit", "The key $key_name has used $percent% of its $limit: $used of $max.", keyPage},
+	eventGroupLimit:   {"Group limit", "The group $group_name has used $percent% of its $limit: $used of $max.", "groups"},
 	eventAccountLimit: {"Account limit", "The account has used $percent% of its $limit: $used of $max.", "usage"},
 }
 

@@ -121,6 +121,14 @@ func TestEventsOfTheStore(t *testing.T) {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	out.expect(t, "most of a limit", eventKeyLimit)
+	g, err := st.CreateGroup(ctx, store.DefaultAccount, store.GroupFields{Name: "team", Scope: "*"})
+	must(t, err)
+	nearlyUsed.Subject = limits.Subject{Of: limits.OfGroup, ID: g.ID}
+	s.LimitCrossed(store.DefaultAccount, nearlyUsed)
+	if got := out.events[0].Data; got["group_id"] != g.ID || got["group_name"] != "team" {
+		t.Errorf("data %v", got)
+	}
+	out.expect(t, "most of a limit of a group", eventGroupLimit)
 	nearlyUsed.Subject = limits.Subject{Of: limits.OfAccount, ID: store.DefaultAccount}
 	s.LimitCrossed(store.DefaultAccount, nearlyUsed)
 	out.expect(t, "most of a limit of an account", eventAccountLimit)

@@ -32,6 +32,7 @@ const (
 	eventKeyExpired        = "key_expired"
 	eventKeyRevoked        = "key_revoked"
 	eventKeyLimit          = "key_limit"
+	eventGroupLimit        = "group_limit"
 	eventAccountLimit      = "account_limit"
 	eventDeploymentChanged = "deployment_changed"
 	eventDeploymentRemoved = "deployment_removed"
@@ -201,6 +202,9 @@ func (s *sources) LimitCrossed(account string, c limits.Crossing) {
 	switch c.Of {
 	case limits.OfAccount:
 		s.emitHere(Event{Name: eventAccountLimit, Data: data})
+	case limits.OfGroup:
+		data["group_id"], data["group_name"] = c.ID, s.store.GroupName(c.ID)
+		s.emitHere(Event{Name: eventGroupLimit, Data: data})
 	case limits.OfKey:
 		k, _ := s.store.Key(account, c.ID)
 		data["key_id"], data["key_name"] = c.ID, k.Name

@@ -28,20 +28,22 @@ const (
 
 // The kinds of subjects.
 const (
-	OfKey     = "key"
 	OfAccount = "account"
+	OfGroup   = "group" // of keys
+	OfKey     = "key"
 	OfPerson  = "person"
 )
 
 // Subject is what limits are of, such as a key or an account.
 type Subject struct {
-	Of string `json:"of"` // account, key or person
-	ID string `json:"id"` // of the account or the key; of a person, see [PersonOf]
+	Of string `json:"of"` // account, group, key or person
+	ID string `json:"id"` // of the account, the group or the key; of a person, see [PersonOf]
 }
 
-// AppendLevels appends the subjects whose limits the requests of a key obey, from the account to the key.
-func AppendLevels(levels []Subject, account, key string) []Subject {
-	return append(levels, Subject{OfAccount, account}, Subject{OfKey, key})
+// AppendLevels appends the subjects whose limits the requests of a key obey, from the account over the groups to the
+// key.
+func AppendLevels(levels []Subject, account string, groups []Subject, key string) []Subject {
+	return append(append(append(levels, Subject{OfAccount, account}), groups...), Subject{OfKey, key})
 }
 
 // PersonOf returns the subject of a person behind a key.

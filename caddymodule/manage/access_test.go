@@ -30,6 +30,11 @@ var accesses = map[string]access{
 	"GET /keys":                    {path: "/keys"},
 	"POST /keys":                   {path: "/keys", body: map[string]string{"name": "new"}},
 	"POST /setups":                 {path: "/setups", body: map[string]string{"client": "claude"}},
+	"GET /groups":                  {path: "/groups"},
+	"POST /groups":                 {path: "/groups", body: map[string]string{"name": "new"}},
+	"GET /groups/{id}":             {path: "/groups/{group}"},
+	"PATCH /groups/{id}":           {path: "/groups/{group}", body: map[string]string{"name": "new"}},
+	"DELETE /groups/{id}":          {path: "/groups/{group}"},
 	"GET /keys/{id}":               {path: "/keys/{key}"},
 	"GET /keys/{id}/limits":        {path: "/keys/{key}/limits"},
 	"GET /keys/{id}/people":        {path: "/keys/{key}/people"},
@@ -136,6 +141,11 @@ func newWorld(t *testing.T) *world {
 	ctx := manage.WithCaller(t.Context(), w.mine)
 	key, err := g.service.CreateKey(ctx, named("mine-key"))
 	must(t, err)
+	group, err := g.service.CreateGroup(ctx, func(f *store.GroupFields) error {
+		f.Name, f.Members = "mine-group", []string{"mine-user"}
+		return nil
+	})
+	must(t, err)
 	spare, err := g.service.CreateConnector(ctx, manage.CreateConnector{Name: "mine-spare"})
 	must(t, err)
 	pairing, err := g.service.StartPairing(ctx)
@@ -150,7 +160,8 @@ func newWorld(t *testing.T) *world {
 		Status: 200,
 	})
 	for name, id := range map[string]string{
-		"key": key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
+		"group": group.ID,
+		"key":   key.ID, "spare": spare.ID, "connector": home.info.Connector, "code": pairing.Code, "pairing": pairing.ID,
 		"invitation": invitation.ID, "token": token.ID, "user": w.mine.User, "second": second.User, "session": w.mine.Session,
 		"request": "req_mine",
 	} {
@@ -192,7 +203,7 @@ func (w *world) records() string {
 	w.t.Helper()
 	var all strings.Builder
 	for _, list := range []string{
-		"keys", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
+		"keys", "groups", "connectors", "deployments", "pairings", "users", "invitations", "tokens",
 		"sessions", "activity", "usage",
 	} {
 		answer := w.doAs(w.mine, "GET", "/"+list, "")

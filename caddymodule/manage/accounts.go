@@ -20,6 +20,7 @@ type CreateAccount struct {
 // and the defaults of new keys.
 type AccountFields struct {
 	store.Limits
+	GroupsOnly bool `json:"groups_only" help:"Keys that count for no group may be used for nothing"`
 
 	KeyScope       string             `json:"key_scope" help:"The deployments that new keys may use (default \"*\", all of them)"`
 	KeyExpiresDays int                `json:"key_expires_days" flag:"key-expires" format:"days" help:"Days until new keys expire; 0 is never" flaghelp:"When new keys expire: days such as 90d, or never (default never)"`
@@ -69,9 +70,9 @@ func (s *Service) SetAccount(ctx context.Context, id string, edit func(*AccountF
 		set, err = s.store.SetAccount(ctx, id, func(a *store.Account) {
 			before = valuesOf(a)
 			d := a.KeyDefaults
-			f := AccountFields{a.Limits, d.Scope, d.ExpiresDays, d.AllowedIPs, d.Limits}
+			f := AccountFields{a.Limits, a.GroupsOnly, d.Scope, d.ExpiresDays, d.AllowedIPs, d.Limits}
 			if failed = edit(&f); failed == nil {
-				a.Limits, a.KeyDefaults = f.Limits, store.KeyDefaults{
+				a.Limits, a.GroupsOnly, a.KeyDefaults = f.Limits, f.GroupsOnly, store.KeyDefaults{
 					Scope: f.KeyScope, ExpiresDays: f.KeyExpiresDays,
 					AllowedIPs: f.KeyAllowedIPs, Limits: f.KeyLimits,
 				}

@@ -32,7 +32,7 @@ var errorTests = []struct {
 	{
 		"not JSON", "POST", key, "name=x", 400,
 		"must be a JSON object with the fields name, scope, expires_at, owner, note, default_model, allowed_ips, limits, " +
-			"priority, user_header, user_field, person_limits, account",
+			"priority, user_header, user_field, person_limits, group, account",
 	},
 	{"array", "POST", key, `[]`, 400, "must be a JSON object"},
 	{"cut off", "POST", key, `{"name":"x"`, 400, "unexpected end"},
@@ -43,7 +43,7 @@ var errorTests = []struct {
 	{
 		"unknown field", "POST", key, `{"name":"x","scopes":"*"}`, 400,
 		`unknown field "scopes"; the fields are name, scope, expires_at, owner, note, default_model, allowed_ips, ` +
-			"limits, priority, user_header, user_field, person_limits, account",
+			"limits, priority, user_header, user_field, person_limits, group, account",
 	},
 	{"other letter case", "POST", key, `{"Name":"x"}`, 400, `unknown field "Name"`},
 	{"doubled field", "POST", key, `{"name":"x","name":"y"}`, 400, `"name" is given twice`},

@@ -18,6 +18,8 @@ type Key struct {
 	State string `json:"state"`
 	// OwnerName is the name of the owner, with " (removed)" for a user who was removed; absent if there is none.
 	OwnerName string `json:"owner_name,omitempty" column:"OWNER"`
+	// GroupName is the name of the only group that it counts for.
+	GroupName string `json:"group_name,omitempty"`
 }
 
 // CreatedKey is the answer to [CreateKey] and [RotateKey]. The secret is in no other
@@ -130,7 +132,9 @@ func (s *Service) Keys(ctx context.Context) ([]Key, error) {
 
 // keyOf adds to a record its state and the name of its owner.
 func (s *Service) keyOf(k store.Key) Key {
-	return Key{Key: k, State: k.State(s.now()), OwnerName: s.ownerName(k.Account, k.Owner)}
+	return Key{
+		Key: k, State: k.State(s.now()), OwnerName: s.ownerName(k.Account, k.Owner), GroupName: s.store.GroupName(k.Group),
+	}
 }
 
 // Key returns a key of the account, by id or name.
@@ -157,7 +161,7 @@ func errNoKey(idOrName string) error {
 
 // KeyLimits is the state of the limits of a key at all levels, and the usage of the key.
 type KeyLimits struct {
-	// Limits are the limits per time that requests of the key obey: those of the key and of its account.
+	// Limits are the limits per time that requests of the key obey: those of the account, of groups and of the key.
 	Limits        []KeyLimit `json:"limits"`
 	TokensToday   int64      `json:"tokens_today"`   // since midnight in UTC, of requests that have ended
 	TokensMonth   int64      `json:"tokens_month"`   // since the month began in UTC, of requests that have ended
@@ -177,7 +181,7 @@ func (s *Service) KeyLimits(ctx context.Context, idOrName string) (KeyLimits, er
 	if err != nil {
 		return KeyLimits{}, err
 	}
-	usage, err := s.limits(ctx, k.Account, limits.AppendLevels(nil, k.Account, k.ID))
+	usage, err := s.limits(ctx, k.Account, limits.AppendLevels(nil, k.Account, s.store.GroupsOf(k.ID), k.ID))
 	if err != nil {
 		return KeyLimits{}, err
 	}

@@ -111,7 +111,8 @@ func (s *Service) playWith(ctx context.Context, id string, q *serve.Question) er
 		return faultf(ErrForbidden, "%s", dialect.RefusedKey(string(why)).Message)
 	}
 	if !q.Key.Allows(q.Deployment.Name) {
-		return faultf(ErrForbidden, "the key %q may not use %q; its scope is %q", k.Name, q.Deployment.Name, k.Scope)
+		return faultf(ErrForbidden, "the key %q may not use %q; its scope is %q, and its groups may restrict it", k.Name,
+			q.Deployment.Name, k.Scope)
 	}
 	return nil
 }

@@ -136,7 +136,7 @@ func TestPlayThatIsLeftCounts(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		used, _ := g.ask.Limiter.Usage(t.Context(), "default", limits.AppendLevels(nil, "default", ""))
+		used, _ := g.ask.Limiter.Usage(t.Context(), "default", limits.AppendLevels(nil, "default", nil, ""))
 		if err != nil || got.Error == "" || used.States[0].Used <= 4 {
 			t.Errorf("%+v, %v: it has used %+v", got, err, used)
 		}

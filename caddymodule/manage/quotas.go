@@ -68,12 +68,18 @@ func (s *Service) KeyUses(ctx context.Context, keys []store.Key) (map[string]Key
 	}
 	uses := make(map[string]KeyUse, len(keys))
 	for _, k := range keys {
-		level := limits.NewLevel(limits.Subject{Of: limits.OfKey, ID: k.ID}, now)
-		level.Set(k.Limits, 1)
-		level.Load(now, day[k.ID].Sums(), month[k.ID].Sums())
-		uses[k.ID] = KeyUse{day[k.ID], slices.DeleteFunc(level.AppendStates(nil, now), limits.State.PerMinute)}
+		of := limits.Subject{Of: limits.OfKey, ID: k.ID}
+		uses[k.ID] = KeyUse{day[k.ID], quotaStates(of, k.Limits, now, day[k.ID].Sums(), month[k.ID].Sums())}
 	}
 	return uses, nil
+}
+
+// quotaStates returns the states of limits per day and month.
+func quotaStates(of limits.Subject, l limits.UsageLimits, now time.Time, day, month limits.Sums) []limits.State {
+	level := limits.NewLevel(of, now)
+	level.Set(l, 1)
+	level.Load(now, day, month)
+	return slices.DeleteFunc(level.AppendStates(nil, now), limits.State.PerMinute)
 }
 
 // sums returns what keys have used since a day, by their ids, and all keys together with the id "".

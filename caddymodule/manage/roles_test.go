@@ -25,7 +25,7 @@ func (w *world) as(role store.Role) manage.Caller {
 var memberRoutes = []string{
 	"GET /keys", "POST /keys", "GET /keys/{id}", "PATCH /keys/{id}", "DELETE /keys/{id}", "POST /keys/{id}/rotate",
 	"POST /keys/{id}/disable", "POST /keys/{id}/enable", "POST /setups",
-	"GET /keys/{id}/limits", "GET /keys/{id}/people", "POST /keys/{id}/forget",
+	"GET /keys/{id}/limits", "GET /keys/{id}/people", "POST /keys/{id}/forget", "GET /groups", "GET /groups/{id}",
 	"GET /deployments", "GET /activity", "GET /activity/{id}", "GET /usage",
 	"GET /tokens", "POST /tokens", "DELETE /tokens/{id}",
 }

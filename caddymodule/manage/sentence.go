@@ -34,7 +34,7 @@ var (
 	sentenceTexts string
 	sentences     = template.Must(template.New("").Option("missingkey=zero").Parse(sentenceTexts))
 	// named finds what a sentence links: ids of records, and in zero bytes the name of a model.
-	named = regexp.MustCompile(`\b(con|key|usr)_\w+|\x00[^\x00]*\x00`)
+	named = regexp.MustCompile(`\b(con|grp|key|usr)_\w+|\x00[^\x00]*\x00`)
 )
 
 // sentenceOf returns an operation in words, with ids of records.
@@ -95,6 +95,9 @@ func (s *Service) inWords(account string, list []store.Operation) []AuditEntry {
 	}
 	for _, u := range s.store.Users(account) {
 		names[u.ID] = u.Name
+	}
+	for _, g := range s.store.Groups(account) {
+		names[g.ID] = g.Name
 	}
 	entries := make([]AuditEntry, len(list))
 	for i, o := range slices.Backward(list) {

@@ -67,6 +67,12 @@ func TestAuditSentences(t *testing.T) {
 	if e := entries(t, g, anna)[3]; e.Text != "anna created the key laptop: owner anna, scope *" {
 		t.Errorf("before the key was renamed: %q", e.Text)
 	}
+	g.doAs(anna, "POST", "/groups", `{"name":"team","members":["anna"]}`)
+	said("anna created the group team: members anna, scope *", "usr anna", "grp team", "usr anna")
+	g.doAs(anna, "PATCH", "/keys/desk", `{"group":"team"}`)
+	said("anna changed the key desk: group team", "usr anna", "key desk", "grp team")
+	g.doAs(anna, "PATCH", "/groups/team", `{"members":[],"limits":{"tokens_per_day":1000000}}`)
+	said("anna changed the group team: 1M tokens per day, members anna → none", "usr anna", "grp team", "usr anna")
 	anna.Token, anna.TokenName = "mgt_1", "ci"
 	must(t, g.store.AddOperation(t.Context(), "default", store.Operation{
 		Kind: "door.open", Name: "front", By: "anna", User: anna.User, TokenName: "ci",

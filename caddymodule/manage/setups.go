@@ -110,7 +110,7 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 	traded, err = change(ctx, s, func(string) (clients.Traded, write, error) {
 		k, secret, err := s.store.UseSetup(ctx, code, name, t.Client)
 		// A key that the machine already has keeps its scope.
-		used := store.KeyFields{Scope: k.Scope, DefaultModel: code.Key.DefaultModel}
+		used := store.KeyFields{Scope: k.Scope, Owner: k.Owner, Group: k.Group, DefaultModel: code.Key.DefaultModel}
 		if model, modelErr := s.tradedModel(ctx, used); modelErr == nil {
 			traded = model
 		}
@@ -126,7 +126,7 @@ func (s *Service) UseSetup(ctx context.Context, from string, t clients.Trade) (c
 // tradedModel returns the answer to a trade, without the key: the chosen model, or the first one that the key may use.
 func (s *Service) tradedModel(ctx context.Context, k store.KeyFields) (clients.Traded, error) {
 	t := clients.Traded{Values: clients.Values{Base: s.endpoint().URL}}
-	allowed, err := s.MatchScope(ctx, MatchScope{Scope: k.Scope})
+	allowed, err := s.KeyModels(ctx, k)
 	for _, d := range allowed {
 		if d.Chats() && (t.Model == "" || d.Name == k.DefaultModel) {
 			t.Model, t.Window, t.Judged = d.Name, d.ContextWindow, d.Options.Safeguards != ""

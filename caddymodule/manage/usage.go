@@ -70,9 +70,8 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.cluster != nil && !s.cluster.Contact(s.cluster.Name()).Last.IsZero() {
-		return nil, store.Errorf(store.ErrUnavailable,
-			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
+	if err := s.usageInReach(); err != nil {
+		return nil, err
 	}
 	groups := make(map[usageGroup]*UsageSum)
 	err = s.activity.EachUsage(ctx, account, "", from, to, func(r store.UsageRow) error {
@@ -104,6 +103,15 @@ func (s *Service) Usage(ctx context.Context, u Usage) ([]UsageSum, error) {
 		return nil, err
 	}
 	return s.sorted(account, groups), nil
+}
+
+// usageInReach fails if this gateway cannot read the usage now.
+func (s *Service) usageInReach() error {
+	if s.cluster != nil && !s.cluster.Contact(s.cluster.Name()).Last.IsZero() {
+		return store.Errorf(store.ErrUnavailable,
+			"the usage is in the store, which this gateway cannot reach now: try again, or use another gateway")
+	}
+	return nil
 }
 
 // usageFilter returns a function that reports whether a query selects a row of a key of this owner. Removed keys are

@@ -33,7 +33,8 @@ var (
 		.01, .05, .1, .5, 1, 2.5, 5, 10, 30, 60, 180, 600, 1800, 3600)
 	authFailuresTotal = counter("auth_failures_total",
 		"Requests rejected because of their key, by reason: missing, unknown, revoked, expired, disabled, rotated, "+
-			"ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or malformed.", "reason")
+			"not_in_group, ip_not_allowed, management_token, tunnel_token, placeholder, quoted, second_bearer or "+
+			"malformed.", "reason")
 	signInFailuresTotal = counter("sign_in_failures_total",
 		"Failed sign-ins to the console, by method: password, passkey, link or issuer.", "method")
 	queueRejectedTotal = counter("queue_rejected_total",
@@ -41,7 +42,7 @@ var (
 			"the wait was too long (timeout).",
 		"deployment", "reason")
 	limitRejectedTotal = counter("limit_rejected_total",
-		"Requests that a limit of a key or an account has refused, by limit and level (key or account).", "limit", "level")
+		"Requests that a limit has refused, by limit and level (key, group or account).", "limit", "level")
 	queueWaitSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "postern", Name: "queue_wait_seconds",
 		Help:    "Time that queued requests waited for their turn or in vain, by deployment.",

@@ -28,6 +28,7 @@ const (
 // is immutable and safe for concurrent use.
 type Scope struct {
 	patterns []string
+	within   *Scope // allows no name that this one does not; nil: any
 }
 
 // Parse parses comma-separated patterns. White space around them is ignored. A
@@ -51,12 +52,28 @@ func Parse(s string) (Scope, error) {
 	return Scope{patterns: patterns}, nil
 }
 
-// Allows reports whether a pattern matches name. It does not allocate.
+// Within returns a scope with the patterns of s that allows only names that bound also allows, if bound is not nil.
+func (s Scope) Within(bound *Scope) Scope { return Scope{s.patterns, bound} }
+
+// Union returns a scope with the patterns of all scopes.
+func Union(scopes ...Scope) (all Scope) {
+	for _, s := range scopes {
+		all.patterns = append(all.patterns, s.patterns...)
+	}
+	return all
+}
+
+// Allows reports whether a pattern matches name, and the scope that bounds this one allows it. It does not allocate.
 func (s Scope) Allows(name string) bool {
+	return s.Matches(name) && (s.within == nil || s.within.Allows(name))
+}
+
+// Matches reports whether a pattern matches name.
+func (s Scope) Matches(name string) bool {
 	return slices.ContainsFunc(s.patterns, func(p string) bool { return Match(p, name) })
 }
 
-// String returns the scope in the form that Parse accepts, without white space.
+// String returns the patterns in the form that Parse accepts, without white space.
 func (s Scope) String() string { return strings.Join(s.patterns, ",") }
 
 // CheckName returns an error if name is not a valid deployment name. A name has

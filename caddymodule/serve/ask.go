@@ -12,6 +12,7 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/dialect"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/caddymodule/tunnel"
@@ -87,6 +88,7 @@ var everyModel, _ = scope.Parse("*") // no error: it is valid
 func (withoutKey) ID() string                  { return "" }
 func (c withoutKey) Owner() string             { return string(c) }
 func (withoutKey) Key() store.Key              { return store.Key{} }
+func (withoutKey) Groups() []limits.Subject    { return nil }
 func (withoutKey) Scope() scope.Scope          { return everyModel }
 func (withoutKey) Allows(string) bool          { return true }
 func (withoutKey) DefaultModel() string        { return "" }

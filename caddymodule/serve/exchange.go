@@ -46,7 +46,8 @@ type authenticated struct {
 type Caller interface {
 	ID() string // "": without a key
 	Owner() string
-	Key() store.Key // the record
+	Key() store.Key           // the record
+	Groups() []limits.Subject // that the key counts for
 	Scope() scope.Scope
 	Allows(model string) bool
 	DefaultModel() string
@@ -125,7 +126,11 @@ func (ex *Exchange) check(d store.Deployment, exists bool) (reason string, derr 
 func (ex *Exchange) refusalDetail(e Ending) string {
 	switch {
 	case e.Kind == dialect.KindUnknownModel && e.Class == dialect.ClassPolicy:
-		return "`" + cmp.Or(ex.Deployment, ex.ModelName()) + "` is outside the key's scope `" + ex.Key.Scope().String() + "`."
+		name, in := cmp.Or(ex.Deployment, ex.ModelName()), ex.Key.Scope()
+		if in.Matches(name) {
+			return "`" + name + "` is in the key's scope, but in that of no group of the key."
+		}
+		return "`" + name + "` is outside the key's scope `" + in.String() + "`."
 	case e.Kind == dialect.KindUnknownModel && e.Class == dialect.ClassCaller:
 		if similar := ex.similar(func(string) bool { return true }); similar != "" {
 			return "No model has this name; did you mean `" + similar + "`?"

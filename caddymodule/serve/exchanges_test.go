@@ -167,6 +167,17 @@ func (e *exchanges) set(d *store.Deployment, name, value string) {
 		_, err = e.backend.Store.SetAccount(e.Context(), store.DefaultAccount, func(a *store.Account) {
 			err = json.Unmarshal([]byte(value), &a.Limits)
 		})
+	case "group": // a new one, to which the request's key is given
+		g := store.GroupFields{}
+		err = json.Unmarshal([]byte(value), &g)
+		_, failed := e.backend.Store.CreateGroup(e.Context(), store.DefaultAccount, g)
+		_, edited := e.backend.Store.EditKey(e.Context(), store.DefaultAccount, e.key.ID(), func(k *store.Key) error {
+			k.Group = g.Name
+			return nil
+		})
+		err = errors.Join(err, failed, edited)
+	case "ungroup": // removes the group
+		_, err = e.backend.Store.RemoveGroup(e.Context(), store.DefaultAccount, value)
 	case "options":
 		err = json.Unmarshal([]byte(value), &d.Options)
 	case "also_as":

@@ -126,7 +126,7 @@ func TestTimeOfJudge(t *testing.T) {
 		}
 		g.areJudged(t, "m")
 		used, err := g.backend.Limiter.Usage(t.Context(), store.DefaultAccount,
-			limits.AppendLevels(nil, store.DefaultAccount, g.key.ID()))
+			limits.AppendLevels(nil, store.DefaultAccount, nil, g.key.ID()))
 		if err != nil || used.Day.Tokens != 703 || used.Day.Requests != 2 {
 			t.Errorf("used %+v, %v", used.Day, err)
 		}

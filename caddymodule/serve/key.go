@@ -33,8 +33,9 @@ type keyInfo struct {
 
 // keyLimit is a limit of the key, or of its account.
 type keyLimit struct {
-	Limit     string    `json:"limit"` // such as tokens_per_day
-	Of        string    `json:"of"`    // key or account
+	Limit     string    `json:"limit"`           // such as tokens_per_day
+	Of        string    `json:"of"`              // account, group or key
+	Group     string    `json:"group,omitempty"` // its name
 	Max       int64     `json:"max"`
 	Used      int64     `json:"used"` // including what running requests may use
 	Remaining int64     `json:"remaining"`
@@ -62,8 +63,9 @@ func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 	}
 	now := time.Now().UTC()
 	for _, s := range usage.States {
-		info.Limits = append(info.Limits,
-			keyLimit{s.Limit, s.Of, s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Round(time.Second)})
+		info.Limits = append(info.Limits, keyLimit{
+			s.Limit, s.Of, ex.groupName(s.Subject), s.Max, s.Used, s.Remaining(), now.Add(s.Reset()).Round(time.Second),
+		})
 		period := map[string]string{limits.TokensPerDay: "daily", limits.TokensPerMonth: "monthly"}[s.Limit]
 		if remaining := s.Remaining(); period != "" && (info.Limit == nil || remaining < *info.LimitRemaining) {
 			info.Limit, info.LimitRemaining, info.LimitReset = &s.Max, &remaining, &period

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -39,6 +40,8 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 	err error,
 ) {
 	key := ""
+	// Keys count for a group by their groups of today. So a key that leaves one takes its usage along.
+	counts := func(key string) bool { return of.Of != limits.OfGroup || slices.Contains(s.store.GroupsOf(key), of) }
 	switch of.Of {
 	case limits.OfKey:
 		key = of.ID
@@ -55,10 +58,13 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 	from := to.AddDate(0, 0, 1-to.Day())
 	today := to.Format(time.DateOnly)
 	err = s.log.EachUsage(ctx, account, key, from.Format(time.DateOnly), today, func(r store.UsageRow) error {
-		month.Add(r.Sums())
-		if r.Day == today {
+		switch {
+		case !counts(r.Key):
+			return nil
+		case r.Day == today:
 			day.Add(r.Sums())
 		}
+		month.Add(r.Sums())
 		return nil
 	})
 	return day, month, err
@@ -66,7 +72,7 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 
 // appendLevels appends the subjects whose limits the request must obey, from the account to the person.
 func (ex *Exchange) appendLevels(levels []limits.Subject) []limits.Subject {
-	levels = limits.AppendLevels(levels, ex.Account, ex.Key.ID())
+	levels = limits.AppendLevels(levels, ex.Account, ex.Key.Groups(), ex.Key.ID())
 	if ex.person != "" && ex.backend.Store.UsageLimits(ex.Account, ex.subject) != (limits.UsageLimits{}) {
 		levels = append(levels, ex.subject)
 	}
@@ -116,11 +122,12 @@ func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
 		rt.Observer.Limited(refusal.State)
 		ex.Reason = refusal.Of + "_" + refusal.Limit
-		ex.limitReached = "The " + refusal.Of + " has reached its limit of " + limitOf(refusal).Amount() + "."
+		limit := ex.limitOf(refusal)
+		ex.limitReached = limit.Subject("The") + " has reached its limit of " + limit.Amount() + "."
 		m.answer.header(rateHeader(ex.Operation.Dialect, refusal.States))
 	}
 	if err != nil {
-		return false, limitError(err, ex.Deployment)
+		return false, ex.limitError(err)
 	}
 	ex.release = permit.Settle
 	if permit.Waited() {
@@ -131,15 +138,15 @@ func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool
 }
 
 // limitError returns the client's error for one of [limits.Limiter.Enter].
-func limitError(err error, deployment string) error {
+func (ex *Exchange) limitError(err error) error {
 	refusal, ok := errors.AsType[*limits.Refusal](err)
 	switch {
 	case ok:
-		return dialect.LimitReached(limitOf(refusal))
+		return dialect.LimitReached(ex.limitOf(refusal))
 	case errors.Is(err, fair.ErrFull):
-		return dialect.QueueFull(deployment)
+		return dialect.QueueFull(ex.Deployment)
 	case errors.Is(err, fair.ErrTimeout):
-		return dialect.QueueTimeout(deployment)
+		return dialect.QueueTimeout(ex.Deployment)
 	}
 	return err
 }
@@ -157,11 +164,19 @@ func (rd *routed) used(u dialect.Usage) limits.Used {
 }
 
 // limitOf describes a refusal for the client.
-func limitOf(r *limits.Refusal) dialect.Limit {
+func (ex *Exchange) limitOf(r *limits.Refusal) dialect.Limit {
 	return dialect.Limit{
-		Name: r.Limit, Of: r.Of, Max: r.Max, Total: r.Total, Used: r.Used, Quota: r.Quota,
+		Name: r.Limit, Of: r.Of, Group: ex.groupName(r.Subject), Max: r.Max, Total: r.Total, Used: r.Used, Quota: r.Quota,
 		Wait: r.Wait(), Reset: time.Now().Add(r.Reset()).UTC(),
 	}
+}
+
+// groupName returns the name of a group, "" for other subjects.
+func (ex *Exchange) groupName(of limits.Subject) string {
+	if of.Of != limits.OfGroup {
+		return ""
+	}
+	return ex.backend.Store.GroupName(of.ID)
 }
 
 // rateHeader returns the headers about the tightest limits.

@@ -131,6 +131,8 @@ func (b *Backend) onChange(c store.Change) {
 		if c.Removed {
 			b.Bodies.Forget(c.ID)
 		}
+	case store.KindGroup:
+		b.Limiter.Changed(c.Account, limits.Subject{Of: limits.OfGroup, ID: c.ID})
 	case store.KindAccount:
 		if c.Removed {
 			b.Limiter.RemoveAccount(c.Account)

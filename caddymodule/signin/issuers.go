@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -50,11 +49,10 @@ type Answered struct {
 }
 
 // FinishIssuer ends a flow with the query of the issuer's redirect, and signs the person in unless the purpose is to
-// link. all are the issuers of the configuration, and current is the session of the browser. It returns an
-// *[oidc.Failure], ErrBusy, a *ThrottledError, or an error of the store.
+// link. current is the session of the browser. It returns an *[oidc.Failure], ErrBusy, a *ThrottledError, or an error of
+// the store.
 func (s *Service) FinishIssuer(
-	ctx context.Context, i *oidc.Issuer, all []*oidc.Issuer, a Attempt, current store.Session, sealed string,
-	query url.Values,
+	ctx context.Context, i *oidc.Issuer, a Attempt, current store.Session, sealed string, query url.Values,
 ) (Answered, error) {
 	client := fair.Parse(a.Address)
 	if err := s.guard.checkAddress(client, s.now()); err != nil {
@@ -91,15 +89,12 @@ func (s *Service) FinishIssuer(
 	if err != nil || o.Purpose == oidc.Link {
 		return o, s.issuerFailure(a.Address, i, err)
 	}
-	return o, s.beginIssuerSession(ctx, &o, i, all, a)
+	return o, s.beginIssuerSession(ctx, &o, i, a)
 }
 
-func (s *Service) beginIssuerSession(
-	ctx context.Context, o *Answered, i *oidc.Issuer, all []*oidc.Issuer, a Attempt,
-) error {
+func (s *Service) beginIssuerSession(ctx context.Context, o *Answered, i *oidc.Issuer, a Attempt) error {
 	session, secret, kept, err := s.store.SignInByIssuer(ctx, store.IssuerSignIn{
 		Issuer: o.Issuer, Subject: o.Subject, Account: i.Account, Name: o.Name, Role: o.Role, Groups: o.Groups,
-		HasAdmins:   slices.ContainsFunc(all, func(i *oidc.Issuer) bool { return len(i.Admins) > 0 }),
 		ConfirmedAt: o.ConfirmedAt, Address: remote(a.Address), UserAgent: a.UserAgent,
 	})
 	if !store.Committed(err) {

@@ -21,6 +21,12 @@ var accountKind = &kind[accountRecord, *accountRecord]{
 	dir: "accounts/", what: KindAccount,
 	collection: func(r *records) *collection[*accountRecord] { return &r.accounts },
 	amend:      func(_ *records, r *accountRecord, c *Change) { c.Account = r.ID },
+	adopt: func(d *draft, old, next *accountRecord) {
+		if old == nil || old.GroupsOnly != next.GroupsOnly {
+			d.rebind(next.ID)
+		}
+	},
+	removed: func(d *draft, old *accountRecord) { d.rebind(old.ID) },
 }
 
 // Account returns the account with this id.
@@ -258,8 +264,9 @@ func (d KeyDefaults) check() error {
 	return checkUsageLimits(d.Limits)
 }
 
-// SetAccount changes the limits and the defaults of new keys of an account. Existing records
-// beyond the limits are kept.
+// SetAccount changes the limits, GroupsOnly and the defaults of new keys of an account. Existing records
+// beyond the limits are kept. When it returns without an error, running requests that their keys no longer allow have
+// been ended.
 func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)) (Account, error) {
 	return update(ctx, s, "changing the account", func(t *tx) (Account, error) {
 		r, err := t.account(id)
@@ -268,6 +275,9 @@ func (s *Store) SetAccount(ctx context.Context, id string, change func(*Account)
 		}
 		change(&r.Account)
 		accountKind.save(t, r)
+		if r.GroupsOnly {
+			t.confirmed()
+		}
 		return r.Account, r.Account.Check()
 	})
 }

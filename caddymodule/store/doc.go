@@ -52,6 +52,7 @@
 //	edge_reports/NAME               the revision up to which an edge has applied changes; has a lease
 //	edges/NAME                      edge: a gateway of a cluster
 //	former_users/ACCOUNT/ID         the name of a removed user whose keys remain
+//	groups/ACCOUNT/ID               group, with its members
 //	identities/SHA-256              the user of an identity; of issuer and subject
 //	key_names/ACCOUNT/NAME          the id of the key of that name that is not revoked
 //	keys/ACCOUNT/ID                 key and the SHA-256 of its secret; after a rotation also of the
@@ -63,7 +64,7 @@
 //	marks/accounts/ID               changed whenever the account gets a key, connector or user
 //	marks/confirmed                 changed by the writes that all edges confirm
 //	marks/keys_need_sign_in         when keys_need_sign_in was first in force
-//	marks/names/ACCOUNT             changed whenever a deployment of the account gets a name
+//	marks/names/ACCOUNT             changed whenever a deployment or a group of the account gets a name
 //	marks/pairings/ACCOUNT          changed whenever the account gets a pairing
 //	marks/restoring                 a backup is being restored into the store; see RestoreKV
 //	marks/users                     changed whenever a user or a setup link is created

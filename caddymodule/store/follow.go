@@ -169,6 +169,7 @@ func (s *Store) apply(batch Batch) {
 // publish is the only function that changes the view. It ends requests, calls the
 // subscribers, and wakes waiting writes.
 func (s *Store) publish(d *draft, revision int64) {
+	d.bindKeys()
 	// Update the LiveKeys first, so that no request finds a revoked key valid in the
 	// new view. It is harmless that the old view shows them slightly earlier.
 	for _, r := range d.updates {

@@ -19,7 +19,7 @@ type UserIdentity struct {
 	Subject string `json:"subject"` // unique at the issuer
 	// Role is what the issuer last gave: "" before the first sign-in, and after a sign-in that was refused.
 	Role       Role      `json:"role,omitempty"`
-	Groups     []string  `json:"groups,omitempty"`      // of the last sign-in, unless they are too long
+	Groups     []string  `json:"groups,omitempty"`      // values of the last sign-in that groups of the account have
 	SignedInAt time.Time `json:"signed_in_at,omitzero"` // zero: not yet
 }
 
@@ -46,10 +46,9 @@ func hashIdentity(issuer, subject string) string {
 }
 
 const (
-	maxIdentities = 10      // of a user
-	maxSubject    = 255     // bytes of a subject, by OpenID Connect
-	maxGroups     = 4 << 10 // bytes of the groups that are stored with an identity
-	maxBaseName   = 120     // bytes of the name of a new user, without a number
+	maxIdentities = 10  // of a user
+	maxSubject    = 255 // bytes of a subject, by OpenID Connect
+	maxBaseName   = 120 // bytes of the name of a new user, without a number
 	maxNameNumber = 99
 )
 
@@ -59,7 +58,6 @@ type IssuerSignIn struct {
 	Account            string // of a new user
 	Name               string // of a new user, unless another one has it
 	Role               Role   // by the claims
-	HasAdmins          bool   // an issuer of the configuration can give the role of an admin
 	Groups             []string
 	ConfirmedAt        time.Time // when the person has proved who it is; zero: not now
 	Address, UserAgent string
@@ -98,10 +96,12 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 		}
 		i := u.identity(in.Issuer, in.Subject)
 		i.Role, i.SignedInAt, u.SignedInAt, i.Groups = in.Role, r.CreatedAt, r.CreatedAt, nil
-		if len(strings.Join(in.Groups, "\n")) <= maxGroups {
-			i.Groups = in.Groups
+		for _, g := range groupKind.loadAll(t, u.Account) {
+			if g.Claim != "" && slices.Contains(in.Groups, g.Claim) {
+				i.Groups = append(i.Groups, g.Claim)
+			}
 		}
-		keptAdmin = u.followClaims(t, p, in.HasAdmins)
+		keptAdmin = u.followClaims(t, p)
 		return addSession(t, u, r), save(t, u)
 	})
 	if Committed(err) {
@@ -184,19 +184,21 @@ func (s *Store) newIssuerUser(t *tx, in IssuerSignIn) (*userRecord, error) {
 		maxNameNumber)
 }
 
-// followClaims gives the user the highest role that an issuer of the configuration has given within SessionLife, or
-// that of a viewer. The last admin of an account keeps the role unless hasAdmins, and followClaims reports that.
-func (r *userRecord) followClaims(t *tx, p *SignInPolicy, hasAdmins bool) (keptAdmin bool) {
+// followClaims gives the user the groups, and the highest role, that issuers of the configuration have given within
+// SessionLife; without one, the role of a viewer. The last admin of an account keeps the role, and followClaims reports
+// that.
+func (r *userRecord) followClaims(t *tx, p *SignInPolicy) (keptAdmin bool) {
 	order := Roles() // the highest first
-	best := len(order) - 1
+	best, groups := len(order)-1, []string(nil)
 	for _, i := range r.Identities {
 		at := slices.Index(order, i.Role)
 		if at >= 0 && p.allows(i.Issuer) && t.s.now().Before(i.SignedInAt.Add(SessionLife)) {
-			best = min(best, at)
+			best, groups = min(best, at), append(groups, i.Groups...)
 		}
 	}
+	setClaimGroups(t, r.User, groups)
 	role := order[best]
-	if r.Role == RoleAdmin && role != RoleAdmin && !hasAdmins && !t.hasOtherAdmin(r.Account, r.ID) {
+	if r.Role == RoleAdmin && role != RoleAdmin && !t.hasOtherAdmin(r.Account, r.ID) {
 		return true
 	}
 	if best > slices.Index(order, r.Role) {
@@ -219,7 +221,7 @@ func (s *Store) RefuseByIssuer(ctx context.Context, issuer, subject string) erro
 		was, keptAdmin = u.Role, false
 		if i := u.identity(issuer, subject); i.Role != "" {
 			i.Role, i.Groups = "", nil
-			keptAdmin = u.followClaims(t, s.policy.Load(), false)
+			keptAdmin = u.followClaims(t, s.policy.Load())
 			userKind.save(t, u)
 		}
 		return u, nil
@@ -296,7 +298,9 @@ func (s *Store) UnlinkIdentity(ctx context.Context, account, idOrName, issuer, s
 			return User{}, Errorf(ErrConflict, "the user could no longer sign in: link another identity first")
 		}
 		if slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return i.Role != "" }) {
-			u.followClaims(t, p, false)
+			u.followClaims(t, p)
+		} else {
+			setClaimGroups(t, u.User, nil)
 		}
 		identityKind.remove(t, "", hashIdentity(issuer, subject))
 		userKind.save(t, u)

@@ -38,7 +38,7 @@ func TestSignInByIssuer(t *testing.T) {
 	s := withIssuers(t)
 	mustUser(t, s, "Bob")
 	in := store.IssuerSignIn{
-		Issuer: issuer, Subject: "7", Account: account, Name: " Ann\t", Role: store.RoleMember, Groups: []string{"team"},
+		Issuer: issuer, Subject: "7", Account: account, Name: " Ann\t", Role: store.RoleMember,
 		Address: "192.0.2.1", UserAgent: "test", ConfirmedAt: time.Now().Add(time.Hour),
 	}
 	before := s.Revision()
@@ -84,7 +84,7 @@ func TestSignInByIssuer(t *testing.T) {
 			t.Errorf("%q: the name is %q, not %q", row.name, u.Name, row.want)
 		}
 	}
-	if got := s.Identities(ann.ID); len(got) != 1 || got[0].Groups[0] != "team" || got[0].SignedInAt.IsZero() {
+	if got := s.Identities(ann.ID); len(got) != 1 || got[0].SignedInAt.IsZero() {
 		t.Errorf("identities %+v", got)
 	}
 	if u, ok := s.FindIdentity(issuer, "7"); !ok || u != ann {
@@ -146,24 +146,62 @@ func TestClaimsDecideTheRole(t *testing.T) {
 	}
 }
 
-// The last admin keeps the role, unless an issuer can make admins.
+// The last admin keeps the role, whatever the claims say.
 func TestLastAdminByIssuer(t *testing.T) {
 	t.Parallel()
 	s := withIssuers(t)
 	ann, _ := byIssuer(t, s, issuer, "ann", store.RoleAdmin)
 	byIssuer(t, s, issuer, "bob", store.RoleMember)
 	in := store.IssuerSignIn{Issuer: issuer, Subject: "ann", Account: account, Role: store.RoleMember}
-	for _, hasAdmins := range []bool{false, true} {
-		in.HasAdmins = hasAdmins
+	for _, alone := range []bool{true, false} {
 		_, _, keptAdmin, err := s.SignInByIssuer(t.Context(), in)
 		must(t, err)
-		if u, _ := s.User(ann.ID); keptAdmin == hasAdmins || (u.Role == store.RoleAdmin) == hasAdmins {
-			t.Errorf("an issuer has admins: %v; kept %v, the role is %s", hasAdmins, keptAdmin, u.Role)
+		must(t, s.RefuseByIssuer(t.Context(), issuer, "ann"))
+		if u, _ := s.User(ann.ID); keptAdmin != alone || (u.Role == store.RoleAdmin) != alone {
+			t.Errorf("the only admin: %v; kept %v, the role is %s", alone, keptAdmin, u.Role)
 		}
-		if !hasAdmins {
-			must(t, s.RefuseByIssuer(t.Context(), issuer, "ann"))
+		byIssuer(t, s, issuer, "cid", store.RoleAdmin)
+	}
+}
+
+// Groups with a claim have the members whose issuers have sent it with the last sign-in. Other values are not stored.
+func TestGroupsByIssuer(t *testing.T) {
+	t.Parallel()
+	s := withIssuers(t)
+	mustUser(t, s, "root")
+	must(t, errOf(s.CreateGroup(t.Context(), account, store.GroupFields{Name: "team", Scope: "*", Claim: "ml"})))
+	var ann store.User
+	members := func(want bool, when string) {
+		t.Helper()
+		if g := s.Groups(account)[0]; g.Has(ann.ID) != want {
+			t.Errorf("%s: a member: %v", when, !want)
 		}
 	}
+	signIn := func(issuer string, groups ...string) {
+		t.Helper()
+		session, _, _, err := s.SignInByIssuer(t.Context(), store.IssuerSignIn{
+			Issuer: issuer, Subject: "ann", Account: account, Name: "ann", Role: store.RoleMember, Groups: groups,
+		})
+		must(t, err)
+		ann, _ = s.User(session.User)
+	}
+	signIn(issuer, "ml", strings.Repeat("x", 1000))
+	members(true, "the first sign-in")
+	if got := s.Identities(ann.ID)[0].Groups; len(got) != 1 || got[0] != "ml" {
+		t.Errorf("stored: %q", got)
+	}
+	must(t, errOf(s.LinkIdentity(t.Context(), account, ann.ID, otherIssuer, "ann")))
+	signIn(otherIssuer)
+	members(true, "another issuer has sent nothing")
+	signIn(issuer)
+	members(false, "the value is gone")
+	signIn(otherIssuer, "ml")
+	members(true, "the other issuer has sent it")
+	must(t, s.RefuseByIssuer(t.Context(), otherIssuer, "ann"))
+	members(false, "refused")
+	signIn(issuer, "ml")
+	must(t, errOf(s.UnlinkIdentity(t.Context(), account, ann.ID, issuer, "ann")))
+	members(false, "unlinked")
 }
 
 // A removed user does not come back: the next sign-in creates another one.

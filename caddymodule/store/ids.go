@@ -24,6 +24,7 @@ const (
 	prefixPairing   = "pair_"
 	prefixSetup     = "use_"
 	prefixOperation = "op_"
+	prefixGroup     = "grp_"
 
 	prefixSecret      = "sk-svc-" // of keys
 	prefixTokenSecret = "pmt_"    // of management tokens; other secrets have no prefix

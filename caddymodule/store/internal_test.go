@@ -135,6 +135,9 @@ func FuzzRecord(f *testing.F) {
 	f.Add("users/default/"+usr, []byte(`{"v":1,"id":"`+usr+
 		`","account":"default","name":"Ann","password_hash":"x","epoch":3}`))
 	f.Add("identities/"+hash, []byte(`{"v":1,"hash":"`+hash+`","account":"default","user":"`+usr+`"}`))
+	const grp = "grp_00000000000000000000000000"
+	f.Add("groups/default/"+grp, []byte(`{"v":1,"id":"`+grp+`","account":"default","name":"x","scope":"*",`+
+		`"members":["`+usr+`"],"by_claim":[{"user":"`+usr+`","as_of":"2026-01-02T03:04:05Z"}]}`))
 	f.Add("former_users/default/"+usr, []byte(`{"v":1,"id":"`+usr+`","account":"default","name":"Ann"}`))
 	f.Add(passkeyKind.path(usr, hashPasskey([]byte("x"))),
 		[]byte(`{"v":1,"user":"`+usr+`","id":"eA==","name":"phone","credential":{"a":1}}`))
@@ -178,6 +181,7 @@ func FuzzRecord(f *testing.F) {
 		again(t, item, setupKind)
 		again(t, item, leftoverKind)
 		again(t, item, formerKind)
+		again(t, item, groupKind)
 		again(t, item, edgeKind)
 		again(t, item, reportKind)
 	})
@@ -211,9 +215,10 @@ func TestViewMissesNothing(t *testing.T) {
 	_, identityErr := s.LinkIdentity(ctx, DefaultAccount, u.ID, "https://i", "ann")
 	former, formerErr := s.CreateUser(ctx, DefaultAccount, "Bob", "", RoleMember)
 	_, removeErr := s.RemoveUser(ctx, DefaultAccount, former.ID)
+	_, groupErr := s.CreateGroup(ctx, DefaultAccount, GroupFields{Name: "x", Scope: "*"})
 	caughtUp := s.CatchUp(ctx)
 	err = errors.Join(err, identityErr, formerErr, removeErr, edgeErr, reportErr, caughtUp, sessionErr, linkErr, tokenErr,
-		pairingErr, keyErr, setupErr, connectorErr,
+		pairingErr, keyErr, setupErr, connectorErr, groupErr,
 		deploymentErr, passkeyErr, calibrationErr, accountErr, leftoverErr)
 	must(t, err)
 	v := s.view.Load()

@@ -31,6 +31,11 @@ func (s *Store) EditKey(ctx context.Context, account, idOrName string, change fu
 				return err
 			}
 		}
+		if r.Owner != before.Owner || r.Group != before.Group {
+			if err := checkGroup(t, r); err != nil {
+				return err
+			}
+		}
 		if r.Name != before.Name {
 			if err := takeKeyName(t, r); err != nil {
 				return err
@@ -116,7 +121,7 @@ func (s *Store) changeKey(
 func (s *Store) withUse(k Key) Key {
 	r, _ := keyKind.get(&s.view.Load().records, recordKey{k.Account, k.ID})
 	if r != nil {
-		k.LastUsedAt = r.use.last()
+		k.LastUsedAt, k.LeftGroup = r.use.last(), r.LeftGroup
 	}
 	k.SuspendedFrom = s.SuspendedFrom(k.Owner)
 	return k

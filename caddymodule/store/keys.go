@@ -32,6 +32,8 @@ type KeyFields struct {
 	// Priority is "" for PriorityNormal.
 	Priority Priority `json:"priority,omitempty" help:"Which of the waiting requests go first: high, normal or low (default normal)"`
 	PersonFields
+	// Group is an id; "": the key counts for all groups of its owner.
+	Group string `json:"group,omitempty" help:"The only group that it counts for, by name or id; \"\" for all groups of its owner"`
 }
 
 // Priority orders the waiting requests of keys.
@@ -73,6 +75,8 @@ type Key struct {
 	ChangedBy *Actor          `json:"changed_by,omitempty"` // the author of the last change
 	// Client is the id of the client that got the key for a set-up code; "": none.
 	Client string `json:"client,omitempty"`
+	// LeftGroup is set if the key is suspended, because its owner is not in its group. It is not stored.
+	LeftGroup bool `json:"left_group,omitempty"`
 }
 
 // PreviousSecret is a secret of a key that is valid in addition to the present one.
@@ -99,10 +103,21 @@ func (k Key) State(now time.Time) string {
 		return KeyExpired
 	case k.DisabledAt != nil:
 		return KeyDisabled
-	case !k.SuspendedFrom.IsZero() && !now.Before(k.SuspendedFrom):
+	case k.LeftGroup, !k.SuspendedFrom.IsZero() && !now.Before(k.SuspendedFrom):
 		return KeySuspended
 	}
 	return KeyValid
+}
+
+// Suspension returns why a key is, or is going to be, suspended; "" if it is not.
+func (k Key) Suspension() string {
+	switch {
+	case k.LeftGroup:
+		return "its owner is not in the group of the key, or the group was removed"
+	case !k.SuspendedFrom.IsZero():
+		return "its owner must sign in with the company's account"
+	}
+	return ""
 }
 
 // Changer returns the author of the last change, the zero Actor if there was none.
@@ -134,7 +149,8 @@ type keyRecord struct {
 	// Forgotten are the last days on which people are forgotten, by the hashes of their names.
 	Forgotten map[string]string `json:"forgotten,omitempty"`
 
-	scope scope.Scope // parsed
+	scope scope.Scope // parsed, within that of bound
+	bound *bound      // nil: the account alone bounds the key
 	live  *LiveKey
 }
 
@@ -169,7 +185,7 @@ var keyKind = &kind[keyRecord, *keyRecord]{
 	nameOf:     (*keyRecord).namePath,
 	amend:      func(_ *records, r *keyRecord, c *Change) { c.Removed = c.Removed || r.RevokedAt != nil },
 	adopt: func(d *draft, old, next *keyRecord) {
-		if old == nil {
+		if d.keys = append(d.keys, next); old == nil {
 			next.live = &LiveKey{}
 			next.live.record.Store(next)
 		} else {
@@ -242,6 +258,10 @@ func (s *Store) UsageLimits(account string, of limits.Subject) limits.UsageLimit
 		if k, _ := keyKind.byID(v, id); k.Account == account {
 			return k.PersonLimits
 		}
+	case limits.OfGroup:
+		if g, _ := groupKind.byID(v, of.ID); g.Account == account {
+			return g.Limits
+		}
 	}
 	return limits.UsageLimits{}
 }
@@ -269,10 +289,7 @@ func (s *Store) CreateKey(ctx context.Context, account string, fields KeyFields)
 		return Key{}, "", err
 	}
 	created, err := update(ctx, s, "creating the key", func(t *tx) (Key, error) {
-		if err := keyKind.add(t, r); err != nil {
-			return Key{}, err
-		}
-		if err := cmp.Or(checkOwner(t, r), checkPeople(t, r)); err != nil {
+		if err := cmp.Or(checkGroup(t, r), keyKind.add(t, r), checkOwner(t, r), checkPeople(t, r)); err != nil {
 			return Key{}, err
 		}
 		return r.Key, takeKeyName(t, r)

@@ -9,8 +9,7 @@ import (
 // kinds are the kinds of records in the view.
 var kinds = []anyKind{
 	accountKind, keyKind, connectorKind, deploymentKind, calibrationKind, userKind, identityKind, passkeyKind, answerKind,
-	sessionKind,
-	linkKind, tokenKind, pairingKind, setupKind, formerKind,
+	sessionKind, linkKind, tokenKind, pairingKind, setupKind, formerKind, groupKind,
 	leftoverKind, edgeKind, reportKind,
 }
 
@@ -51,6 +50,7 @@ type records struct {
 	pairings     collection[*pairingRecord]
 	setups       collection[*setupRecord]
 	formers      collection[*formerRecord]
+	groups       collection[*groupRecord]
 	leftovers    collection[*leftoverRecord]
 	edges        collection[*edgeRecord]
 	reports      collection[*reportRecord]

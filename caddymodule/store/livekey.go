@@ -3,10 +3,12 @@ package store
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/scope"
 	"github.com/postern-dev/postern/connector/panics"
 )
@@ -42,6 +44,9 @@ func (k *LiveKey) Owner() string {
 	return cmp.Or(r.Owner, r.ID)
 }
 
+// Groups returns the groups that the key counts for.
+func (k *LiveKey) Groups() []limits.Subject { return k.record.Load().groups() }
+
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 
@@ -49,7 +54,14 @@ func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }
 func (k *LiveKey) DefaultModel() string { return k.record.Load().DefaultModel }
 
 // Priority returns the priority of the key's requests.
-func (k *LiveKey) Priority() Priority { return cmp.Or(k.record.Load().Priority, PriorityNormal) }
+func (k *LiveKey) Priority() Priority {
+	r := k.record.Load()
+	p := cmp.Or(r.Priority, PriorityNormal)
+	if order := Priorities(); r.bound != nil {
+		p = order[max(slices.Index(order, p), r.bound.priority)]
+	}
+	return p
+}
 
 // Allows reports whether the key may be used for a deployment's public name.
 func (k *LiveKey) Allows(name string) bool { return k.record.Load().scope.Allows(name) }
@@ -65,6 +77,7 @@ const (
 	RefusedRotated  Refusal = "rotated" // the secret has ended after a rotation
 	// RefusedSuspended: the owner has not signed in by an issuer for too long.
 	RefusedSuspended Refusal = "suspended"
+	RefusedGroup     Refusal = "not_in_group"   // the owner is not in the group of the key: it is suspended
 	RefusedAddress   Refusal = "ip_not_allowed" // the client's address is not allowed
 	RefusedScope     Refusal = "out_of_scope"   // of running requests only
 	RefusedStore     Refusal = "store_lost"     // by CutRequests; of running requests only
@@ -81,6 +94,8 @@ func (r *keyRecord) refusal(secret digest, from netip.Addr, now func() time.Time
 		return RefusedDisabled
 	case r.ExpiresAt != nil && r.expired(now()):
 		return RefusedExpired
+	case r.LeftGroup:
+		return RefusedGroup
 	case len(r.AllowedIPs) == 0:
 		return ""
 	}

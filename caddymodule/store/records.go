@@ -17,6 +17,8 @@ type Account struct {
 	Name      string    `json:"name"`
 	CreatedAt time.Time `json:"created_at" column:"CREATED,date"`
 	Limits    Limits    `json:"limits,omitzero"`
+	// GroupsOnly means that keys which count for no group may be used for nothing.
+	GroupsOnly bool `json:"groups_only,omitempty"`
 	// KeyDefaults are the defaults of new keys.
 	KeyDefaults KeyDefaults `json:"key_defaults,omitzero"`
 }
@@ -112,6 +114,7 @@ const (
 	KindLink       = "link"
 	KindToken      = "token"
 	KindPairing    = "pairing"
+	KindGroup      = "group"
 	KindIdentity   = "identity"    // of the gateway; no account
 	KindEdge       = "edge"        // also its first report, and the end of its reports; no account
 	KindReport     = "edge report" // each later report

@@ -51,8 +51,10 @@ func (s *Store) CreateSetup(ctx context.Context, account string, fields KeyField
 	code := newCode(prefixUse)
 	setup := Setup{newID(prefixSetup, s.now()), account, k.KeyFields, k.CreatedBy, s.time().Add(PairingLife)}
 	err = s.update(ctx, "creating the code", func(t *tx) error {
+		err := cmp.Or(checkOwner(t, k), checkGroup(t, k))
+		setup.Key.Group = k.Group
 		setupKind.create(t, &setupRecord{Setup: setup, Role: maker.Role, Hash: hashCode(prefixUse, code)})
-		return checkOwner(t, k)
+		return err
 	})
 	return setup, code, err
 }
@@ -91,7 +93,7 @@ func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
 			return Key{}, errNoSetup
 		}
 		setupKind.remove(t, code.Account, code.ID)
-		if err := checkOwner(t, r); err != nil {
+		if err := cmp.Or(checkOwner(t, r), checkGroup(t, r)); err != nil {
 			return Key{}, err
 		}
 		now := s.time()

@@ -110,6 +110,8 @@ type draft struct {
 	now     time.Time
 	first   bool         // there are no subscribers yet
 	updates []*keyRecord // of existing LiveKeys; publish applies them
+	keys    []*keyRecord // that were read; bindKeys binds them
+	rebound []string     // accounts; see rebind
 	changes []Change
 }
 

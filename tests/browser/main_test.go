@@ -63,7 +63,7 @@ func TestOneGateway(t *testing.T) {
 		"another account sees nothing": testAnotherAccountSeesNothing,
 		"times and forms":              testTimesAndForms,
 		"only a key":                   testOnlyAKey, "faults of the page for a key": testFaultsOfConnect,
-		"a small window": testSmallWindow, "people behind a key": testPeopleBehindAKey,
+		"a small window": testSmallWindow, "people behind a key": testPeopleBehindAKey, "groups": testGroups,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -19,7 +19,9 @@ func testAnotherAccountSeesNothing(t *testing.T, r *rig) {
 
 	eve := r.newUser("second", "eve")
 	eve.Sees("0 of 4 done")
-	for _, tab := range []string{"start", "models", "keys", "connectors", "home", "usage", "activity", "settings"} {
+	for _, tab := range []string{
+		"start", "models", "keys", "groups", "connectors", "home", "usage", "activity", "settings",
+	} {
 		eve.Open("/console/" + tab)
 		html := Eval[string](eve, "document.documentElement.outerHTML")
 		for _, secret := range []string{"secret-box", "secret-key", "scripted", "ada"} {

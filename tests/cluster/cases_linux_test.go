@@ -30,6 +30,7 @@ func TestHistories(t *testing.T) {
 	}{
 		{"changes", 1, changes},
 		{"suspended", 1, suspended},
+		{"groups", 1, groups},
 		{"member cut off", 3, memberCutOff},
 		{"cut from etcd", 1, func(c *cluster) { cutOff(c, false) }},
 		{"cut from all", 1, func(c *cluster) { cutOff(c, true) }},
@@ -89,6 +90,25 @@ func changes(c *cluster) {
 			all.Go(func() { c.send(c.Context(), e, c.steady, "m", "", nil) })
 		}
 		all.Wait()
+	}
+}
+
+// groups: a key that was given to a group is refused at all edges when the write that narrows the group's scope, or
+// removes the group, returns.
+func groups(c *cluster) {
+	for i := range short(100, 12) {
+		g := c.group(c.edge(i))
+		k := c.createIn(c.edge(i+1), g)
+		u := c.use(k, true)
+		u.more(u.whole, 1, "answers")
+		u.more(u.flowing, 1, "events")
+		if i%2 == 0 {
+			c.confirmed(c.takeAway(c.edge(i+2), k, http.MethodPatch, "/groups/"+g, map[string]string{"scope": "bounded"}))
+		} else {
+			c.confirmed(c.takeAway(c.edge(i+2), k, http.MethodDelete, "/groups/"+g, nil))
+		}
+		u.more(u.refused, 2, "refusals")
+		u.stop()
 	}
 }
 

@@ -17,6 +17,7 @@ func TestChecker(t *testing.T) {
 	}
 	ok := request{edge: "a", key: "k", model: "m", status: http.StatusOK, whole: true}
 	revoked := request{edge: "a", key: "k", model: "m", status: http.StatusUnauthorized}
+	outOfScope := request{edge: "a", key: "k", model: "m", status: http.StatusNotFound, text: "model_not_found"}
 	lost := request{edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable, text: "has lost its store"}
 	slow := request{
 		edge: "a", key: "k", model: "m", status: http.StatusServiceUnavailable,
@@ -54,6 +55,8 @@ func TestChecker(t *testing.T) {
 		"sent late":                                 {at(silent, 19*s, 26*s), one(25 * s), "sent to the model server"},
 		"an event after a revocation":               {late, nil, "an event of a stream"},
 		"an event that has waited":                  {waited, nil, "an event that has waited"},
+		"out of scope after a revocation":           {at(outOfScope, 21*s, 22*s), nil, ""},
+		"a fresh key out of scope":                  {at(outOfScope, 11*s, 12*s), nil, "failed"},
 		"a fresh key refused":                       {at(revoked, 11*s, 12*s), nil, "refused with a valid key"},
 		"a request that fails":                      {at(broken, 11*s, 12*s), nil, "failed"},
 		"a request that may fail":                   {at(broken, 14*s, 15*s+s/2), nil, ""},

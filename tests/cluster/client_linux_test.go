@@ -224,8 +224,23 @@ func (c *cluster) write(e *edge, w write, method, path string, body any) (answer
 // create creates a key at an edge.
 func (c *cluster) create(e *edge) key {
 	c.Helper()
+	return c.createIn(e, "")
+}
+
+// group creates a group that allows the model, and returns its id.
+func (c *cluster) group(e *edge) string {
+	c.Helper()
+	body := map[string]string{"name": fmt.Sprint("group-", numbers.Add(1)), "scope": "m"}
+	_, w := c.write(e, write{what: "group"}, http.MethodPost, "/groups", body)
+	c.confirmed(w)
+	return w.target
+}
+
+// createIn creates a key that counts for a group.
+func (c *cluster) createIn(e *edge, group string) key {
+	c.Helper()
 	var k struct{ ID, Key string }
-	body := map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*"}
+	body := map[string]string{"name": fmt.Sprint("key-", numbers.Add(1)), "scope": "*", "group": group}
 	answer, w := c.write(e, write{what: "create"}, http.MethodPost, "/keys", body)
 	if err := json.Unmarshal(answer, &k); err != nil {
 		c.Fatalf("a key of %s: %+v", e.name, w)
@@ -237,6 +252,12 @@ func (c *cluster) create(e *edge) key {
 // revoke revokes a key.
 func (c *cluster) revoke(e *edge, k key) write {
 	_, w := c.write(e, write{what: "revoke", target: k.id}, http.MethodDelete, "/keys/"+k.id, nil)
+	return w
+}
+
+// takeAway takes the model away from a key by a change of its group.
+func (c *cluster) takeAway(e *edge, k key, method, path string, body any) write {
+	_, w := c.write(e, write{what: "revoke", target: k.id}, method, path, body)
 	return w
 }
 

@@ -45,7 +45,7 @@ type arrival struct {
 
 // A write is a change by the management API.
 type write struct {
-	what, target string // "create" or "revoke" with a key, "move" with a model
+	what, target string // "create" or "revoke" with a key, "move" with a model; "revoke" is also a group without the model
 	place        string // connector of a moved model
 	begin, end   time.Duration
 	err          string
@@ -87,7 +87,8 @@ func (h *history) turn(n int) (maximum int) {
 // refused reports whether a running edge has refused the request.
 func (r request) refused() bool {
 	const lost = " store" // lost, slow, or cannot be opened
-	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, lost)
+	return r.status == http.StatusUnauthorized || r.status >= 500 && strings.Contains(r.text, lost) ||
+		r.status == http.StatusNotFound && strings.Contains(r.text, "model_not_found")
 }
 
 // refused reports whether the edge has refused the request or was not running.

@@ -1,0 +1,144 @@
+package store
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/postern-dev/postern/caddymodule/limits"
+	"github.com/postern-dev/postern/caddymodule/scope"
+)
+
+// bound is what groups make of a key. Keys of the same owner and group share it. It is decided when records change,
+// not for each request.
+type bound struct {
+	groups   []limits.Subject // whose limits hold, by id
+	scope    scope.Scope      // what the key may be used for at most
+	priority int              // the index of the largest one in Priorities
+	left     bool             // the key was given to a group in which its owner is not
+}
+
+// accountGroups are the groups of an account, to bind keys to them.
+type accountGroups struct {
+	groups []*groupRecord // by id
+	only   bool           // keys without a group may be used for nothing
+	bounds map[[2]string]*bound
+}
+
+// groupsOf returns the groups of an account. While one of them or the account cannot be read, keys without a group may
+// be used for nothing.
+func (r *records) groupsOf(account string) *accountGroups {
+	a, _ := r.accounts.byOwner.value("").get(account)
+	g := &accountGroups{only: a != nil && a.GroupsOnly, bounds: make(map[[2]string]*bound)}
+	for _, group := range r.groups.byOwner.value(account).all() {
+		g.groups = append(g.groups, group)
+	}
+	slices.SortFunc(g.groups, func(a, b *groupRecord) int { return strings.Compare(a.ID, b.ID) })
+	for path := range r.unreadable.all() {
+		g.only = g.only || path == accountKind.path("", account) || strings.HasPrefix(path, groupKind.span(account))
+	}
+	return g
+}
+
+// of returns the bound of a key with an owner and a group, nil if nothing but the account bounds it.
+func (g *accountGroups) of(owner, group string) *bound {
+	if len(g.groups) == 0 && !g.only && group == "" {
+		return nil
+	}
+	key := [2]string{owner, group}
+	b, ok := g.bounds[key]
+	if !ok {
+		b = g.decide(owner, group)
+		g.bounds[key] = b
+	}
+	return b
+}
+
+func (g *accountGroups) decide(owner, group string) *bound {
+	b := &bound{priority: len(Priorities()) - 1, left: group != ""}
+	var scopes []scope.Scope
+	for _, r := range g.groups {
+		if group != "" && r.ID != group || group == "" && !r.Has(owner) {
+			continue
+		}
+		b.left = b.left && owner != "" && !r.Has(owner)
+		b.groups = append(b.groups, limits.Subject{Of: limits.OfGroup, ID: r.ID})
+		b.priority = min(b.priority, slices.Index(Priorities(), cmp.Or(r.MaxPriority, PriorityHigh)))
+		scopes = append(scopes, r.scope)
+	}
+	if len(b.groups) == 0 && !g.only && group == "" {
+		return nil
+	}
+	b.scope = scope.Union(scopes...)
+	return b
+}
+
+// bind binds the key to its groups.
+func (r *keyRecord) bind(b *bound) {
+	r.bound = b
+	if r.scope = r.scope.Within(nil); b != nil {
+		r.scope = r.scope.Within(&b.scope)
+	}
+	r.LeftGroup = b != nil && b.left
+}
+
+// rebind notes that the groups of an account have changed. The first draft reads all keys.
+func (d *draft) rebind(account string) {
+	if !d.first && !slices.Contains(d.rebound, account) {
+		d.rebound = append(d.rebound, account)
+	}
+}
+
+// bindKeys binds the keys of the draft, and all keys of accounts whose groups have changed.
+func (d *draft) bindKeys() {
+	accounts := make(map[string]*accountGroups)
+	of := func(r *keyRecord) *bound {
+		g := accounts[r.Account]
+		if g == nil {
+			g = d.groupsOf(r.Account)
+			accounts[r.Account] = g
+		}
+		return g.of(r.Owner, r.Group)
+	}
+	for _, r := range d.keys {
+		r.bind(of(r))
+	}
+	for _, account := range d.rebound {
+		for _, r := range maps.Collect(d.records.keys.byOwner.value(account).all()) {
+			if b := of(r); !reflect.DeepEqual(b, r.bound) {
+				next := *r
+				next.bind(b)
+				keyKind.unindex(d, r)
+				keyKind.insert(d, &next)
+				d.updates = append(d.updates, &next)
+			}
+		}
+	}
+}
+
+// ScopeOf returns what a key with these fields may be used for.
+func (s *Store) ScopeOf(account string, f KeyFields) (scope.Scope, error) {
+	own, err := scope.Parse(f.Scope)
+	r := keyRecord{scope: own}
+	r.bind(s.view.Load().groupsOf(account).of(f.Owner, f.Group))
+	if r.LeftGroup {
+		return scope.Scope{}, err
+	}
+	return r.scope, err
+}
+
+// GroupsOf returns the groups that a key counts for. It allocates nothing.
+func (s *Store) GroupsOf(key string) []limits.Subject {
+	r, _ := keyKind.byID(s.view.Load(), key)
+	return r.groups()
+}
+
+// groups returns the groups that the key counts for.
+func (r *keyRecord) groups() []limits.Subject {
+	if r.bound == nil {
+		return nil
+	}
+	return r.bound.groups
+}

@@ -1,0 +1,57 @@
+package browser
+
+import (
+	"net/http"
+	"testing"
+)
+
+// An admin bounds a user by a group, sees what the group has used, and takes the user out of it.
+func testGroups(t *testing.T, r *rig) {
+	gina := r.newUser("groups", "gina")
+	r.paired(gina, "groups-box")
+	gina.Open("/console/groups")
+	gina.Sees("No groups yet")
+	gina.Look("groups-empty")
+	gina.Open("/console/groups/new")
+	gina.Sees("One model matches")
+	gina.Fill("#name", "research")
+	gina.Click(`input[name="member"]`)
+	gina.Click("main details summary")
+	gina.Fill("#tokens_per_day", "20k")
+	gina.Fill("#concurrency", "4")
+	gina.Look("group-new")
+	gina.Press("Create the group")
+	gina.Sees("research is created.")
+	gina.Sees("No key counts for this group.")
+	key := r.key(gina, "ginas", "*")
+	r.expectChat(key, "scripted", http.StatusOK)
+	gina.Open("/console/groups")
+	gina.Sees("20k tokens/day")
+	gina.Look("groups")
+	gina.Press("research")
+	gina.Sees("Concurrent requests")
+	gina.Look("group")
+	given := map[string]string{"group": "research", "account": "groups"}
+	r.Manage(t, http.MethodPatch, "/keys/ginas", given, nil)
+	gina.Click(`main section:last-of-type details summary`)
+	gina.Sees("Value of the claim")
+	gina.Click(`input[name="member"]`)
+	gina.Look("group-change")
+	gina.Press("Save")
+	gina.Sees("research is changed.")
+	r.expectChat(key, "scripted", http.StatusUnauthorized)
+	gina.Open("/console/keys")
+	gina.Sees("suspended")
+	gina.Press("ginas")
+	gina.Sees("its owner is not in the group of the key")
+	gina.Look("key-suspended")
+	gina.Open("/console/groups")
+	gina.Press("research")
+	gina.Press("Remove")
+	gina.Sees("Remove research?")
+	gina.Look("group-remove")
+	gina.Open("/console/settings")
+	gina.Click(`section[aria-labelledby="limits-title"] summary`)
+	gina.Sees("Keys that count for no group")
+	gina.Look("settings-groups-only")
+}
