@@ -20,7 +20,7 @@ var budgets = []struct {
 }{
 	{"caddymodule", 2905, "Caddy modules and their options"},
 	{"caddymodule/activity", 1335, "requests of the past, and usage"},
-	{"caddymodule/cli", 3256, "caddy gateway, a table of commands"},
+	{"caddymodule/cli", 3260, "caddy gateway, a table of commands"},
 	{"caddymodule/cli/up", 960, "everything on this machine"},
 	{"caddymodule/cluster", 820, "the rule by which edges serve, and their membership"},
 	{"caddymodule/cluster/certstore", 310, "certificates in etcd"},

@@ -180,10 +180,9 @@ func (in *invocation) printTable(rows [][]string) {
 var tones = map[string]tty.Tone{
 	"online": tty.Good, "available": tty.Good, "active": tty.Good, "serving": tty.Good, "approved": tty.Good,
 	"ok": tty.Good, "degraded": tty.Warning, "cuts": tty.Warning, "pending": tty.Warning, "pending,": tty.Warning,
-	"disabled":  tty.Warning,
-	"suspended": tty.Warning, "draining": tty.Warning, "may": tty.Warning, "offline": tty.Bad, "failed": tty.Bad,
+	"disabled": tty.Warning, "draining": tty.Warning, "may": tty.Warning, "offline": tty.Bad, "failed": tty.Bad,
 	"upstream": tty.Bad, "model": tty.Bad, "hanging": tty.Bad, "lost": tty.Bad, "revoked": tty.Bad, "expired": tty.Bad,
-	"denied": tty.Bad, "suspended": tty.Bad,
+	"suspended": tty.Bad, "denied": tty.Bad,
 }
 
 type unit struct {
