@@ -102,8 +102,10 @@ func linkPage(t *tab) action {
 			v.leaveNotice("This gateway has users already. Sign in, or ask one of them to invite you.")
 			return v.redirect(signInTab.url())
 		}
-		return v.show(t, linkData{Title: t.title, Path: t.path, End: store.Ending{Passkeys: true, Tokens: true},
-			Local: v.SignIn.Local() == nil}, nil)
+		return v.show(t, linkData{
+			Title: t.title, Path: t.path, End: store.Ending{Passkeys: true, Tokens: true},
+			Local: v.SignIn.Local() == nil,
+		}, nil)
 	}
 }
 

@@ -147,8 +147,10 @@ func TestKeys(t *testing.T) {
 	}
 	f.Handle("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"keys": []any{
-			rsaKey(huge), rsaKey(new(big.Int).Lsh(big.NewInt(1), 1023)), map[string]string{"kty": "oct", "k": "czNjcmV0"},
-			map[string]string{"kty": "odd"}, 7,
+			rsaKey(huge), rsaKey(new(big.Int).Lsh(big.NewInt(1), 1023)),
+			map[string]string{"kty": "oct", "k": "czNjcmV0"},
+			map[string]string{"kty": "odd"},
+			7,
 		}})
 	})
 	began := time.Now()
