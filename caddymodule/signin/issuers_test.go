@@ -37,7 +37,7 @@ func TestFlowsOfSeveralGateways(t *testing.T) {
 	must(t, err)
 	finish := func(n int, sealed string) error {
 		a := Attempt{Address: elsewhere, UserAgent: "Firefox"}
-		_, err := desks[n].FinishIssuer(t.Context(), issuers[n], issuers, a, store.Session{}, sealed, back.Query())
+		_, err := desks[n].FinishIssuer(t.Context(), issuers[n], a, store.Session{}, sealed, back.Query())
 		return err
 	}
 	if err := finish(1, sealed[1:]); !errors.Is(err, oidc.ErrAttempt) {
