@@ -49,7 +49,7 @@ var (
 	helpFlags   = regexp.MustCompile(`(?m)^Flags:\n((?:  .*\n)+)`)
 	helpUsage   = regexp.MustCompile(`(?m)^Usage:\n((?:  .*\n)+)`)
 	helpSpaces  = regexp.MustCompile(`(\S)  +`)
-	generalFrom = 5 // commands that have a flag: then it stands once
+	generalFrom = 3 // commands that have a flag: then it stands once
 )
 
 // page is the help text of a command.
@@ -95,7 +95,7 @@ func describe(t *testing.T, root string, command ...string) string {
 			text.WriteString("Flags of many commands:\n\n```text\n")
 			for _, flag := range general {
 				name, meaning, _ := strings.Cut(flag, "  ")
-				fmt.Fprintf(&text, "  %-24s %s\n", name, meaning)
+				fmt.Fprintf(&text, "  %-36s %s\n", name, meaning)
 			}
 			text.WriteString("```\n\n")
 		}
