@@ -58,7 +58,8 @@ func TestEdges(t *testing.T) {
 	has(t, b.page("/console/edges"), "1 of 2 serving", ">may serve without the store</span>", "until",
 		"/console/edges/edge-b/remove")
 	has(t, b.page("/console/home"), "Gateway edge-b: may serve without the store until", "1 of 2")
-	has(t, b.page("/console/edges/edge-b/remove"), "Remove edge-b?", "Until then, it may accept requests", `name="stopped"`)
+	has(t, b.page("/console/edges/edge-b/remove"), "Remove edge-b?", "Until then, it may accept requests",
+		`name="stopped"`)
 	b.refused(b.post("/console/edges/edge-b/remove"), http.StatusConflict, "may accept requests")
 	cluster.contacts["edge-b"] = store.Contact{Last: at, Until: at}
 	has(t, b.page("/console/edges"), ">lost</span>", "since")

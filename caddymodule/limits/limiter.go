@@ -212,8 +212,8 @@ func (l *Limiter) Enter(ctx context.Context, r Request) (*Permit, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := len(p.levels) - 1; i >= 0; i-- { // the key's line first
-		waited, err := p.levels[i].line.Enter(ctx, r.Client, r.Length, r.Queue)
+	for i, level := range slices.Backward(p.levels) { // the key's line first
+		waited, err := level.line.Enter(ctx, r.Client, r.Length, r.Queue)
 		if err != nil {
 			p.leave(p.levels[i+1:], Used{})
 			return nil, p.refusal(i, err)

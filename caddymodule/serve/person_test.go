@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -61,9 +62,7 @@ func TestPersonOfRequest(t *testing.T) {
 		t.Helper()
 		time.Sleep(2 * time.Millisecond) // requests of a millisecond have no order
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(bodiesOfPeople[path]))
-		for name, values := range header {
-			r.Header[name] = values
-		}
+		maps.Copy(r.Header, header)
 		if g.send(w, r); w.Code != 200 {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}

@@ -49,8 +49,8 @@ type Answered struct {
 }
 
 // FinishIssuer ends a flow with the query of the issuer's redirect, and signs the person in unless the purpose is to
-// link. current is the session of the browser. It returns an *[oidc.Failure], ErrBusy, a *ThrottledError, or an error of
-// the store.
+// link. current is the session of the browser. It returns an *[oidc.Failure], ErrBusy, a *ThrottledError, or an error
+// of the store.
 func (s *Service) FinishIssuer(
 	ctx context.Context, i *oidc.Issuer, a Attempt, current store.Session, sealed string, query url.Values,
 ) (Answered, error) {

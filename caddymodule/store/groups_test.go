@@ -361,7 +361,9 @@ func TestGroupErrors(t *testing.T) {
 		{account, store.GroupFields{Name: "x", Scope: "*", Claim: strings.Repeat("a", 257)}, store.ErrInvalid, "at most 256"},
 		{account, store.GroupFields{Name: "x", Scope: "*", Members: []string{there.ID}}, store.ErrNotFound, "user"},
 		{
-			account, store.GroupFields{Name: "x", Scope: "*", Limits: limits.UsageLimits{Concurrency: -1}}, store.ErrInvalid,
+			account,
+			store.GroupFields{Name: "x", Scope: "*", Limits: limits.UsageLimits{Concurrency: -1}},
+			store.ErrInvalid,
 			"concurrency",
 		},
 		{"nobody", store.GroupFields{Name: "x", Scope: "*"}, store.ErrNotFound, "unknown account"},

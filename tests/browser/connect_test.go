@@ -91,7 +91,8 @@ func testOnlyAKey(t *testing.T, r *rig) {
 	p.Sees("This key may use 1 model.")
 	p.focused("#key-title")
 	for _, text := range []string{
-		"Key for-eli", "scr*", "1 request", "never", "scripted", "available", "chat", "of 5 000", "requests per minute", "2 requests",
+		"Key for-eli", "scr*", "1 request", "never", "scripted", "available", "chat", "of 5 000",
+		"requests per minute", "2 requests",
 	} {
 		p.Sees(text)
 	}
