@@ -369,5 +369,5 @@ func TestUsersOfIssuers(t *testing.T) {
 		lacks(t, page, row.lack)
 	}
 	has(t, b.page("/console/keys"), "suspended")
-	has(t, b.page("/console/keys/"+k.ID), "until the owner signs in")
+	has(t, b.page("/console/keys/"+k.ID), "its owner must sign in")
 }
