@@ -146,10 +146,9 @@ func (a *App) startIssuers(st *store.Store) error {
 		return nil
 	}
 	base := strings.TrimSuffix(cmp.Or(a.signIn.RedirectURL, a.addresses.sites().console.url), "/")
-	u, err := url.Parse(base)
-	if len(a.issuers) > 0 && (err != nil || u.Host == "" || base != "https://"+u.Host && base != "http://"+u.Host) {
+	if len(a.issuers) > 0 && !isSite(base) {
 		return fmt.Errorf("the address to which issuers send people back is not known, or %q is not one: "+
-			"set `redirect_url https://gw.example.com` in `model_console`", base)
+			"set `redirect_url https://gw.example.com` in `model_console`, without a path, a wildcard, or the usual port", base)
 	}
 	for _, i := range a.issuers {
 		if _, ok := st.Account(i.Account); !ok {
@@ -168,6 +167,14 @@ func (a *App) startIssuers(st *store.Store) error {
 			"`caddy gateway user recovery-link NAME` prints a way in")
 	}
 	return nil
+}
+
+// isSite reports whether an address is that of a site as browsers show it.
+func isSite(address string) bool {
+	u, err := url.Parse(address)
+	usual := map[string]string{"https": "443", "http": "80"}
+	return err == nil && u.Hostname() != "" && address == u.Scheme+"://"+u.Host && usual[u.Scheme] != "" &&
+		u.Port() != usual[u.Scheme] && !strings.Contains(u.Host, "*")
 }
 
 // hasAdmin reports whether an admin has signed in by an issuer.

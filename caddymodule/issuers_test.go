@@ -174,7 +174,10 @@ func TestStartIssuers(t *testing.T) {
 	if err := nameless.Start(); err == nil || !strings.Contains(err.Error(), "redirect_url https://gw.example.com") {
 		t.Errorf("without a host: %v", err)
 	}
-	for _, wrong := range []string{"gw.example.com", "https://gw.example.com/console", "https://u@gw", "ftp://x"} {
+	for _, wrong := range []string{
+		"gw.example.com", "https://gw.example.com/console", "https://u@gw", "ftp://x", "https://gw:443", "http://gw:80",
+		"https://*.example.com", "https://:8443",
+	} {
 		if _, err := load(issuerOf(fake.URL, "") + "redirect_url " + wrong); err == nil {
 			t.Errorf("redirect_url %s is accepted", wrong)
 		}

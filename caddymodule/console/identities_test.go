@@ -23,6 +23,7 @@ func TestIssuerConfirms(t *testing.T) {
 	}
 	w := token()
 	b.refused(w, http.StatusForbidden, "Confirm with company")
+	lacks(t, w.Body.String(), `type="password"`) // the user has none
 	has(t, w.Body.String(), startPath+"?for=confirm&amp;next=%2fconsole%2fsettings")
 	confirm := startPath + "?for=confirm&next=/console/settings"
 	for name, c := range map[string]struct {
@@ -109,6 +110,7 @@ func TestIssuerLink(t *testing.T) {
 	}
 	bob := o.browser()
 	bob.goes(bob.visit(startPath), "/console/")
+	lacks(t, bob.page("/console/settings"), "Change the password")
 	bob.refused(bob.post("/console/settings/identities/unlink", "issuer", o.fake.URL, "subject", "9"), http.StatusConflict,
 		"could no longer sign in")
 	b.goes(b.post("/console/settings/identities/unlink", "issuer", o.fake.URL, "subject", "7"), "/console/settings")

@@ -113,6 +113,10 @@ func finishIssuer(v *visit) error {
 	if i == nil {
 		return errNoIssuer
 	}
+	// An image or a frame on another site must not use up the attempts of this address.
+	if to := v.r.Header.Get("Sec-Fetch-Dest"); to != "" && to != "document" {
+		return badForm("an issuer answers to a whole page: open the console and sign in again")
+	}
 	state := v.r.FormValue("state")
 	cookie, err := v.r.Cookie(flowCookieOf(i, state).Name)
 	if err != nil && v.signedIn() {

@@ -313,6 +313,11 @@ func TestIssuerFailures(t *testing.T) {
 	}
 	o.fake.Handle("/token", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	o.refusedWithTitle(leaver.visit(startPath), http.StatusServiceUnavailable, "The issuer is unavailable")
+	for range 20 { // a page of another site does not use up the attempts
+		leaver.refused(leaver.request(http.MethodGet, backPath+"?state=x&code=y", "", func(r *http.Request) {
+			r.Header.Set("Sec-Fetch-Dest", "image")
+		}), http.StatusBadRequest, "whole page")
+	}
 	for range 5 {
 		o.refusedWithTitle(leaver.get(backPath+"?state=x&code=y"), http.StatusBadRequest, "Start again")
 	}

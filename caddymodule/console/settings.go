@@ -29,6 +29,7 @@ type settingsPage struct {
 	PasskeyName string // typed before the confirmation
 	Identities  []store.UserIdentity
 	Issuers     []*oidc.Issuer
+	Password    bool // the user has one
 	Sessions    []manage.Session
 	Users       []manage.User
 	ByIssuer    []manage.User // who sign in by an issuer, or must
@@ -51,7 +52,7 @@ var sessionMethods = map[string]string{
 func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
-		Identities: v.SignIn.Identities(v.User.ID), Issuers: v.Issuers,
+		Identities: v.SignIn.Identities(v.User.ID), Issuers: v.Issuers, Password: v.SignIn.HasPassword(v.User.ID),
 		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
 		API: v.endpoint().URL + "/console/api", Limits: newAccountForm(v),
 	}

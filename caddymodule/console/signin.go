@@ -215,12 +215,12 @@ const confirmField = "confirm-password"
 // confirmSessionPage asks the user of a session for a password or a passkey. The
 // form carries the fields of the original request.
 type confirmSessionPage struct {
-	Action  string
-	Fields  url.Values
-	Passkey bool // the user has one
-	Local   bool // by password
-	Issuers []*oidc.Issuer
-	Next    string // after a confirmation by an issuer
+	Action   string
+	Fields   url.Values
+	Passkey  bool // the user has one
+	Password bool // the user has one
+	Issuers  []*oidc.Issuer
+	Next     string // after a confirmation by an issuer
 }
 
 var confirmSessionTab = &tab{name: "confirm-session", title: "Confirm that it is you"}
@@ -258,7 +258,7 @@ func (v *visit) act(do action) error {
 func (v *visit) askToConfirm(status int, fault string) error {
 	p := confirmSessionPage{
 		Action: v.r.URL.EscapedPath(), Fields: maps.Clone(v.r.Form),
-		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0, Local: v.SignIn.Local() == nil,
+		Passkey: len(v.SignIn.Passkeys(v.User.ID)) > 0, Password: v.SignIn.HasPassword(v.User.ID),
 		Next: localPath(v.r.FormValue("next")),
 	}
 	if from, err := url.Parse(v.r.Referer()); err == nil && !v.r.Form.Has("next") {

@@ -142,6 +142,11 @@ func (s *Service) Local() error {
 	return nil
 }
 
+// HasPassword reports whether a user can sign in and confirm by a password.
+func (s *Service) HasPassword(userID string) bool {
+	return s.Local() == nil && s.store.PasswordHash(userID) != ""
+}
+
 // knows reports whether the user of this name has a session from this client.
 func (s *Service) knows(client fair.Networks, name string) bool {
 	user, ok := s.store.FindUser(name)

@@ -73,7 +73,7 @@ func (s *Store) SignInByIssuer(ctx context.Context, in IssuerSignIn) (
 	if !slices.Contains(Roles(), in.Role) {
 		return Session{}, "", false, Errorf(ErrInvalid, "the issuer has given no role")
 	}
-	r, secret := s.newSession(MethodIssuer, in.Address, in.UserAgent, cmp.Or(s.policy.Load().Lifetime, DefaultLifetime))
+	r, secret := s.newSession(MethodIssuer, in.Address, in.UserAgent, s.policy.Load().lifetime())
 	if r.Issuer, r.ConfirmedAt = in.Issuer, in.ConfirmedAt; r.ConfirmedAt.After(r.CreatedAt) {
 		r.ConfirmedAt = r.CreatedAt
 	}
@@ -292,10 +292,8 @@ func (s *Store) UnlinkIdentity(ctx context.Context, account, idOrName, issuer, s
 		p := s.policy.Load()
 		u.Identities = slices.DeleteFunc(u.Identities,
 			func(i UserIdentity) bool { return i.Issuer == issuer && i.Subject == subject })
-		local := !p.LocalOff && (u.PasswordHash != "" || len(s.Passkeys(u.ID)) > 0)
-		other := slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return p.allows(i.Issuer) })
-		if !local && !other && p.allows(issuer) {
-			return User{}, Errorf(ErrConflict, "the user could no longer sign in: link another identity first")
+		if p.allows(issuer) && !p.hasWayIn(u, len(s.Passkeys(u.ID))) {
+			return User{}, errLastWayIn
 		}
 		if slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return i.Role != "" }) {
 			u.followClaims(t, p)

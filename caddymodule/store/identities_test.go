@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -265,6 +266,23 @@ func TestLinkIdentity(t *testing.T) {
 	s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer, otherIssuer}, LocalOff: true})
 	must(t, link("ann", issuer, "a"))
 	wantError(t, unlink("ann", issuer, "a"), store.ErrConflict, "no longer sign in") // her password does not count
+}
+
+// Without a password and an identity, the last passkey stays.
+func TestLastPasskey(t *testing.T) {
+	t.Parallel()
+	s := withIssuers(t)
+	bob, _ := byIssuer(t, s, issuer, "bob", store.RoleMember)
+	for n := range 2 {
+		must(t, s.AddPasskey(t.Context(), bob.ID, fmt.Sprint(n), store.Passkey{
+			ID: []byte{byte(n)}, Name: "laptop", Credential: []byte("{}"),
+		}))
+	}
+	must(t, errOf(s.UnlinkIdentity(t.Context(), account, bob.ID, issuer, "bob")))
+	must(t, s.RemovePasskey(t.Context(), bob.ID, []byte{0}))
+	wantError(t, s.RemovePasskey(t.Context(), bob.ID, []byte{1}), store.ErrConflict, "no longer sign in")
+	must(t, errOf(s.LinkIdentity(t.Context(), account, bob.ID, issuer, "bob")))
+	must(t, s.RemovePasskey(t.Context(), bob.ID, []byte{1}))
 }
 
 // A role that an issuer has given long ago does not count.

@@ -148,10 +148,22 @@ func (s *Store) UpdatePasskey(ctx context.Context, userID, challenge string, old
 	})
 }
 
-// RemovePasskey removes a passkey from a user.
+// RemovePasskey removes a passkey from a user. It fails with ErrConflict if the user could then no longer sign in.
 func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) error {
-	_, err := passkeyKind.removeRecord(ctx, s, "removing the passkey", userID, hashPasskey(id), errNoPasskey)
-	return err
+	return s.update(ctx, "removing the passkey", func(t *tx) error {
+		u, err := loadUser(t, userID)
+		switch p := s.policy.Load(); {
+		case err != nil:
+			return err
+		case passkeyKind.load(t, userID, hashPasskey(id)) == nil:
+			return errNoPasskey
+		case !p.LocalOff && !p.hasWayIn(u, len(s.Passkeys(userID))-1):
+			return errLastWayIn
+		}
+		passkeyKind.remove(t, userID, hashPasskey(id))
+		t.confirmed()
+		return nil
+	})
 }
 
 var errNoPasskey = Errorf(ErrNotFound, "the passkey was not found: it was already removed")

@@ -118,7 +118,7 @@ func (s *Store) FindSession(secret string) (Session, bool) {
 func (s *Store) session(v *view, r *sessionRecord, now time.Time) (Session, bool) {
 	u, ok := userKind.byID(v, r.User)
 	session := r.current()
-	return session, ok && u.Epoch == r.Epoch && !session.ended(now) && s.policy.Load().admits(&r.Session)
+	return session, ok && u.Epoch == r.Epoch && !session.ended(now) && s.policy.Load().admits(&r.Session, now)
 }
 
 // current returns the session with its last use.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"slices"
@@ -31,13 +32,24 @@ const (
 // allows reports whether a user can sign in by the issuer.
 func (p *SignInPolicy) allows(issuer string) bool { return slices.Contains(p.Issuers, issuer) }
 
+// lifetime returns how long sessions last that an issuer has begun.
+func (p *SignInPolicy) lifetime() time.Duration { return cmp.Or(p.Lifetime, DefaultLifetime) }
+
 // admits reports whether a session may be used.
-func (p *SignInPolicy) admits(o *Session) bool {
+func (p *SignInPolicy) admits(o *Session, now time.Time) bool {
 	if o.Issuer != "" {
-		return p.allows(o.Issuer)
+		return p.allows(o.Issuer) && now.Before(o.CreatedAt.Add(p.lifetime()))
 	}
 	return !p.LocalOff || o.Method == MethodRecovery
 }
+
+// hasWayIn reports whether a user with this number of passkeys can sign in.
+func (p *SignInPolicy) hasWayIn(u *userRecord, passkeys int) bool {
+	return !p.LocalOff && (u.PasswordHash != "" || passkeys > 0) ||
+		slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return p.allows(i.Issuer) })
+}
+
+var errLastWayIn = Errorf(ErrConflict, "the user could no longer sign in: link another identity first")
 
 // SetSignInPolicy puts a policy in force, at each load of a configuration. Sessions that it does not admit are invalid
 // at once, and removed soon, so that they do not come back with a later policy. Keys that it suspends are refused at
@@ -64,7 +76,9 @@ func (s *Store) applyPolicy(ctx context.Context) error {
 			return err
 		}
 	}
-	err := s.endSessions(ctx, sessionKind.all(&s.view.Load().records), func(o *Session) bool { return !p.admits(o) })
+	now := s.now()
+	err := s.endSessions(ctx, sessionKind.all(&s.view.Load().records),
+		func(o *Session) bool { return !p.admits(o, now) })
 	if err == nil {
 		s.appliedPolicy = p
 	}

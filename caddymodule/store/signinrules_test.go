@@ -50,6 +50,11 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 		if left := s.Sessions(ann.ID)[0]; left.Issuer != issuer || left.ExpiresAt.Sub(left.CreatedAt) != time.Hour {
 			t.Errorf("left %+v, not that of %v", left, other)
 		}
+		short := both
+		short.Lifetime = time.Minute
+		s.SetSignInPolicy(short)
+		valid(0, "a shorter lifetime")
+		s.SetSignInPolicy(both)
 		must(t, s.Close())
 		s, err = openStore(path)
 		must(t, err)

@@ -201,7 +201,7 @@ func TestConfig(t *testing.T) {
 		"name":             func(c *Config) { c.Name = "a b" },
 		"not *":            func(c *Config) { c.Admins = []string{"*"} },
 		"is empty":         func(c *Config) { c.Admins = []string{""} },
-		"cannot make":      func(c *Config) { c.Admins, c.GroupsClaim = []string{"x"}, "email" },
+		"cannot give":      func(c *Config) { c.Members, c.GroupsClaim = []string{"ann@example.com"}, "email" },
 		"themselves":       func(c *Config) { c.Admins, c.GroupsClaim = []string{"x"}, "preferred_username" },
 		"members *":        func(c *Config) { c.URL, c.Members = "https://accounts.google.com", []string{"*"} },
 		"in everyone: cho": func(c *Config) { c.URL, c.Members = "https://accounts.google.com/", nil },

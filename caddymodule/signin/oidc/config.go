@@ -77,7 +77,6 @@ func (c *Config) Complete() error {
 	}
 	place := strings.ToLower(u.Host+strings.TrimSuffix(u.Path, "/")) + "/"
 	open := slices.ContainsFunc(everybody, func(known string) bool { return strings.HasPrefix(place, known+"/") })
-	all := slices.Contains(c.Members, "*")
 	switch {
 	case c.ClientID == "":
 		return refuse("client_id is missing: it is the id that the issuer gave the gateway")
@@ -87,10 +86,10 @@ func (c *Config) Complete() error {
 		return refuse("admins must be values of the claim %q, not *: everyone would be an admin", c.GroupsClaim)
 	case slices.Contains(slices.Concat(c.Admins, c.Members), ""):
 		return refuse("a value of admins or members is empty")
-	case len(c.Admins) > 0 && slices.Contains(ofPeople, c.GroupsClaim):
-		return refuse("groups_claim %s cannot make admins, because people may choose it themselves: use a claim "+
-			"with groups", c.GroupsClaim)
-	case open && all:
+	case slices.Contains(ofPeople, c.GroupsClaim):
+		return refuse("groups_claim %s cannot give a role, because people may choose it themselves: use a claim "+
+			"with groups, or sub", c.GroupsClaim)
+	case open && c.IsOpen():
 		return refuse("this issuer signs in everyone, so `members *` would let everyone in: use domains")
 	case open && len(c.Admins)+len(c.Members)+len(c.Domains) == 0:
 		return refuse("this issuer signs in everyone: choose who is a member, by domains")

@@ -4,14 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
-	jose "github.com/go-jose/go-jose/v4"
 
 	"github.com/postern-dev/postern/connector/panics"
 	"github.com/postern-dev/postern/connector/text"
@@ -121,9 +119,6 @@ func (p *Provider) discover() error {
 			return fmt.Errorf("%w: the address %.75q must begin with https://", errMismatch, address)
 		}
 	}
-	d.Algorithms = slices.DeleteFunc(d.Algorithms, func(name string) bool {
-		return !slices.ContainsFunc(algorithms, func(known jose.SignatureAlgorithm) bool { return string(known) == name })
-	})
 	d.keys = &keySet{url: d.JWKSURL, client: p.client}
 	if err := d.keys.fetch(p.life); err != nil {
 		return err
