@@ -142,7 +142,7 @@ func (s *Store) Get(g *Gateway) (*Services, error) {
 	if err != nil {
 		return nil, err
 	}
-	st.SetSignInPolicy(g.SignIn)
+	st.SetSignInPolicy(g.signInPolicy())
 	services, err := s.newServices(st, cluster)
 	if err != nil {
 		return nil, errors.Join(err, leave(cluster), st.Close())
@@ -151,12 +151,18 @@ func (s *Store) Get(g *Gateway) (*Services, error) {
 	return services, nil
 }
 
+func (g *Gateway) signInPolicy() store.SignInPolicy {
+	p := g.SignIn
+	p.NoConsole = !g.Console
+	return p
+}
+
 // applySettings applies the settings of the current configuration to its services.
 func (s *Store) applySettings(open *Services) {
 	if g, ok := s.configurations.Newest(); ok {
 		open.Memory.Resize(g.MaxMemory)
 		open.Turns.SetSwapAfter(g.SwapAfter)
-		open.Store.SetSignInPolicy(g.SignIn)
+		open.Store.SetSignInPolicy(g.signInPolicy())
 	}
 }
 

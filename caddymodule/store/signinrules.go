@@ -16,6 +16,8 @@ type SignInPolicy struct {
 	// KeysNeed is how long the keys and management tokens of users work without a sign-in by an issuer; 0: always.
 	KeysNeed time.Duration
 	Lifetime time.Duration // of sessions that an issuer has begun; 0: DefaultLifetime
+	// NoConsole is set if no site of the gateway serves the console. Sessions are then for others to end.
+	NoConsole bool
 }
 
 const (
@@ -78,7 +80,7 @@ func (s *Store) applyPolicy(ctx context.Context) error {
 	}
 	now := s.now()
 	err := s.endSessions(ctx, sessionKind.all(&s.view.Load().records),
-		func(o *Session) bool { return !p.admits(o, now) })
+		func(o *Session) bool { return !p.NoConsole && !p.admits(o, now) })
 	if err == nil {
 		s.appliedPolicy = p
 	}

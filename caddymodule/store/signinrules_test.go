@@ -35,6 +35,10 @@ func TestSessionsFollowThePolicy(t *testing.T) {
 			}
 		}
 		valid(3, "at first")
+		s.SetSignInPolicy(store.SignInPolicy{NoConsole: true}) // of an edge without the console
+		time.Sleep(time.Minute)
+		s.SetSignInPolicy(both)
+		valid(3, "another configuration without a console")
 		one := store.SignInPolicy{Issuers: []string{issuer}, Lifetime: 30 * 24 * time.Hour}
 		s.SetSignInPolicy(one)
 		valid(2, "one issuer less")
