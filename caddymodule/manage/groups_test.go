@@ -102,3 +102,15 @@ func TestGroupOfRemovedUser(t *testing.T) {
 		}
 	}
 }
+
+// A user who was removed without keys does not keep the group from being changed.
+func TestGroupOfRemovedUserWithoutKeys(t *testing.T) {
+	w := newWorld(t)
+	w.user("default", "mine-other")
+	wantAs[manage.Group](w.gateway, w.mine, 200, "PATCH", "/groups/mine-group", `{"members":["mine-other","mine-user"]}`)
+	wantAs[manage.RemovedUser](w.gateway, w.mine, 200, "DELETE", "/users/mine-other", "")
+	g := wantAs[manage.Group](w.gateway, w.mine, 200, "PATCH", "/groups/mine-group", `{"scope":"x"}`)
+	if g.Scope != "x" || !slices.Contains(g.MemberNames, "mine-user") {
+		t.Errorf("%+v", g)
+	}
+}
