@@ -222,7 +222,7 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 	})
 }
 
-// mayLeaveGroups fails if a member takes a key out of the sums of its groups, whose limits the key could pass that way.
+// mayLeaveGroups fails if a member takes a key out of the sums of its groups, whose limits it could pass that way.
 func (s *Service) mayLeaveGroups(ctx context.Context, k Key) error {
 	now := s.now().UTC()
 	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -9,7 +11,7 @@ import (
 	"github.com/postern-dev/postern/tests/rig/cputime"
 )
 
-// To bind keys again takes time in proportion to the keys and members, and a sign-in that changes only times takes none.
+// To bind keys again takes time in proportion to keys and members. A sign-in that changes only times binds none.
 func TestBindingIsBounded(t *testing.T) {
 	const users, groups = 4000, 100
 	all, err := scope.Parse("*")
@@ -50,5 +52,31 @@ func TestBindingIsBounded(t *testing.T) {
 		if groupKind.adopt(d, old, next); len(d.rebound) != min(i, 1) {
 			t.Errorf("%+v: %v", next, d.rebound)
 		}
+	}
+}
+
+// The record of a group has room for all members that it may have, by hand and by the claim. One more gets an error.
+func TestManyMembers(t *testing.T) {
+	kv, err := OpenBolt(filepath.Join(t.TempDir(), "gateway.db"), BoltOptions{})
+	must(t, err)
+	s, err := New(kv, Options{})
+	must(t, err)
+	defer s.Close()
+	ctx := t.Context()
+	u, err := s.CreateUser(ctx, DefaultAccount, "Ann", "", RoleAdmin)
+	must(t, err)
+	g, err := s.CreateGroup(ctx, DefaultAccount, GroupFields{Name: "x", Scope: "*", Claim: "x"})
+	must(t, err)
+	must(t, s.update(ctx, "filling the group", func(t *tx) error {
+		r := groupKind.load(t, DefaultAccount, g.ID)
+		for range maxMembers {
+			id := newID(prefixUser, time.Now())
+			r.Members, r.ByClaim = append(r.Members, id), append(r.ByClaim, ClaimMember{id, s.time()})
+		}
+		groupKind.save(t, r)
+		return nil
+	}))
+	if err := s.SetClaimGroups(ctx, u.ID, []string{"x"}); !errors.Is(err, ErrLimit) {
+		t.Errorf("one more: %v", err)
 	}
 }

@@ -58,8 +58,9 @@ func (g *Group) hasByClaim(user string) bool {
 func byUser(a, b ClaimMember) int { return strings.Compare(a.User, b.User) }
 
 const (
-	maxGroups     = 100 // of an account
-	maxGroupClaim = 256 // bytes
+	maxGroups     = 100  // of an account
+	maxGroupClaim = 256  // bytes
+	maxMembers    = 8000 // by hand, and by the claim, so that the record can be stored
 )
 
 type groupRecord struct {
@@ -223,6 +224,10 @@ func (r *groupRecord) normalize(t *tx, before *Group) error {
 // checkMembers checks that new members are users of the account. Removed users whose keys remain stay members: else
 // these keys could use more than before.
 func (r *groupRecord) checkMembers(s *Store, before *Group) error {
+	if len(r.Members) > maxMembers {
+		return InField("members", Errorf(ErrLimit, "the group has %d members, but the maximum is %d", len(r.Members),
+			maxMembers))
+	}
 	for _, id := range r.Members {
 		if !s.ownsKeys(r.Account, id) && (before == nil || !slices.Contains(before.Members, id)) {
 			return InField("members", Errorf(ErrNotFound, "the user %.40q was not found in the account", id))
@@ -296,6 +301,10 @@ func setClaimGroups(t *tx, u User, values []string) {
 		})
 		if is {
 			g.ByClaim = append(g.ByClaim, ClaimMember{u.ID, t.s.time()})
+		}
+		if len(g.ByClaim) > maxMembers && t.err == nil {
+			t.err = Errorf(ErrLimit, "the group %q has %d members by the claim, which is the maximum: ask an admin to change "+
+				"its value of the claim", g.Name, maxMembers)
 		}
 		groupKind.save(t, g)
 	}

@@ -391,6 +391,7 @@ func TestGroupErrors(t *testing.T) {
 			account, store.GroupFields{Name: "x", Scope: "*", Limits: limits.UsageLimits{Concurrency: -1}}, store.ErrInvalid,
 			"concurrency",
 		},
+		{account, store.GroupFields{Name: "x", Scope: "*", Members: make([]string, 8001)}, store.ErrLimit, "maximum is 8000"},
 		{"nobody", store.GroupFields{Name: "x", Scope: "*"}, store.ErrNotFound, "unknown account"},
 	} {
 		wantError(t, errOf(g.CreateGroup(t.Context(), c.account, c.fields)), c.kind, c.part)
