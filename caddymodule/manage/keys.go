@@ -229,8 +229,8 @@ func (s *Service) mayLeaveGroups(ctx context.Context, k Key) error {
 	if s.owner(ctx) == "" || len(s.store.GroupsOf(k.ID)) == 0 || k.LastUsedAt == nil || k.LastUsedAt.Before(month) {
 		return nil
 	}
-	return faultf(ErrForbidden, "the key was used in this month, which counts for its groups; ask an admin of the account "+
-		"to change its group or to remove it from the list")
+	return faultf(ErrForbidden, "the key was used in this month, which counts for its groups; ask an admin of the "+
+		"account to change its group or to remove it from the list")
 }
 
 // changeKey is [change] for a key, by id or name.
