@@ -31,7 +31,7 @@ type Group struct {
 	ID      string `json:"id" column:"ID"`
 	Account string `json:"account"`
 	GroupFields
-	// ByClaim are the members by the claim, in order of their ids.
+	// ByClaim are the members by the claim.
 	ByClaim   []ClaimMember `json:"by_claim,omitempty"`
 	CreatedAt time.Time     `json:"created_at" column:"CREATED,date"`
 	CreatedBy Actor         `json:"created_by,omitzero"`
@@ -55,6 +55,7 @@ func (g *Group) hasByClaim(user string) bool {
 	return has
 }
 
+// byUser is the order of ByClaim.
 func byUser(a, b ClaimMember) int { return strings.Compare(a.User, b.User) }
 
 const (
