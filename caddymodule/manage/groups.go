@@ -111,13 +111,17 @@ func (s *Service) EditGroup(ctx context.Context, idOrName string, edit func(*sto
 	})
 }
 
-// editGroup calls edit, and replaces the names of members by their ids.
+// editGroup calls edit, and replaces the names of new members by their ids.
 func (s *Service) editGroup(account string, f *store.GroupFields, edit func(*store.GroupFields) error) (err error) {
+	before := slices.Clone(f.Members) // in order; users who were removed may be among them
 	if err := edit(f); err != nil {
 		return err
 	}
 	f.Members = slices.Clone(f.Members)
 	for i, m := range f.Members {
+		if _, was := slices.BinarySearch(before, m); was {
+			continue
+		}
 		if f.Members[i], err = s.ownerID(account, m); err != nil {
 			return err
 		}

@@ -102,3 +102,39 @@ func TestGroupOfRemovedUser(t *testing.T) {
 		}
 	}
 }
+
+// A user who was removed without keys does not keep the group from being changed.
+func TestGroupOfRemovedUserWithoutKeys(t *testing.T) {
+	w := newWorld(t)
+	w.user("default", "mine-other")
+	wantAs[manage.Group](w.gateway, w.mine, 200, "PATCH", "/groups/mine-group", `{"members":["mine-other","mine-user"]}`)
+	wantAs[manage.RemovedUser](w.gateway, w.mine, 200, "DELETE", "/users/mine-other", "")
+	g := wantAs[manage.Group](w.gateway, w.mine, 200, "PATCH", "/groups/mine-group", `{"scope":"x"}`)
+	if g.Scope != "x" || !slices.Contains(g.MemberNames, "mine-user") {
+		t.Errorf("%+v", g)
+	}
+}
+
+// A member cannot pass the limits of a group with a key that leaves its sums.
+func TestMembersKeepUsedKeysInGroups(t *testing.T) {
+	w := newWorld(t)
+	mia := w.as(store.RoleMember)
+	wantAs[manage.Group](w.gateway, w.mine, 200, "PATCH", "/groups/mine-group", `{"members":["mine-member"]}`)
+	key := wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"mias"}`)
+	for _, group := range []string{"mine-group", "", "mine-group"} { // it is unused
+		wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"group":"`+group+`"}`)
+	}
+	live, _ := w.store.FindKey(key.Key)
+	w.store.Touch(live.LiveKey)
+	w.refused(mia, http.StatusForbidden, "PATCH", "/keys/mias", `{"group":""}`, "used in this month")
+	w.refused(mia, http.StatusForbidden, "DELETE", "/keys/mias?record=remove", "", "used in this month")
+	if k := wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"group":"mine-group"}`); k.State != "valid" {
+		t.Errorf("%+v", k)
+	}
+	wantAs[manage.Key](w.gateway, w.mine, 200, "PATCH", "/keys/mias", `{"group":""}`)
+	wantAs[manage.DeletedKey](w.gateway, mia, 200, "DELETE", "/keys/mias", "")
+	if err := w.service.RemoveKey(manage.WithCaller(t.Context(), mia), key.ID); err == nil {
+		t.Error("a member has removed a used key")
+	}
+	wantAs[manage.DeletedKey](w.gateway, w.mine, 200, "DELETE", "/keys/"+key.ID+"?record=remove", "")
+}

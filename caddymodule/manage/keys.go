@@ -211,10 +211,26 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 		var before values
 		k, err := s.store.EditKey(ctx, account, id, func(k *store.Key) error {
 			before = valuesOf(k.KeyFields)
-			return s.editKey(ctx, account, &k.KeyFields, edit)
+			group := k.Group
+			err := s.editKey(ctx, account, &k.KeyFields, edit)
+			if err == nil && k.Group != group && k.Group != s.store.GroupName(group) {
+				err = s.mayLeaveGroups(ctx, known)
+			}
+			return err
 		}, check)
 		return s.keyOf(k), write{"key.edit", k.ID, k.Name, changed(before, valuesOf(k.KeyFields))}, err
 	})
+}
+
+// mayLeaveGroups fails if a member takes a key out of the sums of its groups, whose limits it could pass that way.
+func (s *Service) mayLeaveGroups(ctx context.Context, k Key) error {
+	now := s.now().UTC()
+	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
+	if s.owner(ctx) == "" || len(s.store.GroupsOf(k.ID)) == 0 || k.LastUsedAt == nil || k.LastUsedAt.Before(month) {
+		return nil
+	}
+	return faultf(ErrForbidden, "the key was used in this month, which counts for its groups; ask an admin of the "+
+		"account to change its group or to remove it from the list")
 }
 
 // changeKey is [change] for a key, by id or name.
@@ -304,6 +320,11 @@ func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error
 	if err != nil && !errors.Is(err, store.ErrNotFound) { // another gateway may just have created it
 		return DeletedKey{}, err
 	}
+	if r.Record != "" {
+		if err := s.mayLeaveGroups(ctx, k); err != nil {
+			return DeletedKey{}, err
+		}
+	}
 	already := k.RevokedAt != nil
 	if !already || r.Record == "" {
 		if k, err = s.RevokeKey(ctx, cmp.Or(k.ID, r.Key)); !store.Committed(err) {
@@ -318,6 +339,10 @@ func (s *Service) DeleteKey(ctx context.Context, r DeleteKey) (DeletedKey, error
 
 // RemoveKey removes a key, by id or name, from the list. It revokes the key if necessary.
 func (s *Service) RemoveKey(ctx context.Context, idOrName string) error {
+	k, _ := s.Key(ctx, idOrName) // changeKey finds that it is missing
+	if err := s.mayLeaveGroups(ctx, k); err != nil {
+		return err
+	}
 	_, err := s.changeKey(ctx, "key.remove", idOrName, func(account, id string, check store.KeyCheck) (store.Key, error) {
 		return s.store.RemoveKey(ctx, account, id, check)
 	})

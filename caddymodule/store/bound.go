@@ -2,7 +2,6 @@ package store
 
 import (
 	"cmp"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -106,14 +105,24 @@ func (d *draft) bindKeys() {
 		r.bind(of(r))
 	}
 	for _, account := range d.rebound {
-		for _, r := range maps.Collect(d.records.keys.byOwner.value(account).all()) {
-			if b := of(r); !reflect.DeepEqual(b, r.bound) {
-				next := *r
-				next.bind(b)
-				keyKind.unindex(d, r)
-				keyKind.insert(d, &next)
-				d.updates = append(d.updates, &next)
+		var changed []*keyRecord
+		differ := make(map[[2]*bound]bool) // most keys share their bounds
+		for _, r := range d.records.keys.byOwner.value(account).all() {
+			pair := [2]*bound{r.bound, of(r)}
+			differs, known := differ[pair]
+			if !known {
+				differs = !reflect.DeepEqual(pair[0], pair[1])
+				differ[pair] = differs
 			}
+			if differs {
+				changed = append(changed, r)
+			}
+		}
+		for _, r := range changed {
+			next := *r
+			next.bind(of(r))
+			keyKind.insert(d, &next) // in place of r: their ids and hashes are equal
+			d.updates = append(d.updates, &next)
 		}
 	}
 }

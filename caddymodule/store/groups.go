@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -15,7 +16,7 @@ import (
 type GroupFields struct {
 	// Name is unique among the groups of the account.
 	Name string `json:"name" need:"required" editflag:"rename" edithelp:"The new name of the group" help:"The name of the group" column:"NAME"`
-	// Members are ids of users. A removed user stays a member while a key remains of the user.
+	// Members are ids of users, in order. A removed user stays a member while a key remains of the user.
 	Members []string `json:"members,omitempty" flag:"member" help:"Its users, by name or id, in addition to those by the claim; [] is none" flaghelp:"Its users, by name or id, separated by commas (replaces the others)" format:"list"`
 	Scope   string   `json:"scope" need:"filled" help:"The deployments that its keys may use at most (default \"*\", all of them)" column:"SCOPE"`
 	// Limits are those of all keys that count for the group together.
@@ -45,16 +46,22 @@ type ClaimMember struct {
 
 // Has reports whether a user is a member.
 func (g *Group) Has(user string) bool {
-	return user != "" && (slices.Contains(g.Members, user) || g.hasByClaim(user))
+	_, has := slices.BinarySearch(g.Members, user)
+	return has || g.hasByClaim(user)
 }
 
 func (g *Group) hasByClaim(user string) bool {
-	return slices.ContainsFunc(g.ByClaim, func(m ClaimMember) bool { return m.User == user })
+	_, has := slices.BinarySearchFunc(g.ByClaim, ClaimMember{User: user}, byUser)
+	return has
 }
 
+// byUser is the order of ByClaim.
+func byUser(a, b ClaimMember) int { return strings.Compare(a.User, b.User) }
+
 const (
-	maxGroups     = 100 // of an account
-	maxGroupClaim = 256 // bytes
+	maxGroups     = 100  // of an account
+	maxGroupClaim = 256  // bytes
+	maxMembers    = 8000 // by hand, and by the claim, so that the record can be stored
 )
 
 type groupRecord struct {
@@ -68,6 +75,8 @@ func (r *groupRecord) key() recordKey { return recordKey{r.Account, r.ID} }
 func (r *groupRecord) label() string  { return r.Name }
 
 func (r *groupRecord) check() (err error) {
+	slices.Sort(r.Members)
+	slices.SortFunc(r.ByClaim, byUser)
 	r.scope, err = scope.Parse(r.Scope)
 	return err
 }
@@ -75,8 +84,19 @@ func (r *groupRecord) check() (err error) {
 var groupKind = &kind[groupRecord, *groupRecord]{
 	dir: "groups/", prefix: prefixGroup, what: KindGroup, remains: true,
 	collection: func(r *records) *collection[*groupRecord] { return &r.groups },
-	adopt:      func(d *draft, _, next *groupRecord) { d.rebind(next.Account) },
-	removed:    func(d *draft, old *groupRecord) { d.rebind(old.Account) },
+	adopt: func(d *draft, old, next *groupRecord) {
+		if old == nil || !old.bindsAs(next) {
+			d.rebind(next.Account)
+		}
+	},
+	removed: func(d *draft, old *groupRecord) { d.rebind(old.Account) },
+}
+
+// bindsAs reports whether another state of the group has the same effect on keys: most sign-ins change only times.
+func (r *groupRecord) bindsAs(o *groupRecord) bool {
+	same := func(a, b ClaimMember) bool { return a.User == b.User }
+	return r.Scope == o.Scope && r.MaxPriority == o.MaxPriority && slices.Equal(r.Members, o.Members) &&
+		slices.EqualFunc(r.ByClaim, o.ByClaim, same)
 }
 
 // Groups returns the groups of an account in order of creation.
@@ -205,24 +225,32 @@ func (r *groupRecord) normalize(t *tx, before *Group) error {
 // checkMembers checks that new members are users of the account. Removed users whose keys remain stay members: else
 // these keys could use more than before.
 func (r *groupRecord) checkMembers(s *Store, before *Group) error {
-	slices.Sort(r.Members)
-	r.Members = slices.Compact(r.Members)
+	if len(r.Members) > maxMembers {
+		return InField("members", Errorf(ErrLimit, "the group has %d members, but the maximum is %d", len(r.Members),
+			maxMembers))
+	}
 	for _, id := range r.Members {
-		u, _ := s.User(id)
-		_, former := s.FormerUser(r.Account, id)
-		if u.Account != r.Account && !former {
+		if !s.ownsKeys(r.Account, id) && (before == nil || !slices.Contains(before.Members, id)) {
 			return InField("members", Errorf(ErrNotFound, "the user %.40q was not found in the account", id))
 		}
 	}
-	if before == nil {
-		return nil
-	}
-	for _, id := range before.Members {
-		if _, former := s.FormerUser(r.Account, id); former && !slices.Contains(r.Members, id) {
-			r.Members = append(r.Members, id)
+	if before != nil {
+		for _, id := range before.Members {
+			if _, former := s.FormerUser(r.Account, id); former {
+				r.Members = append(r.Members, id)
+			}
 		}
 	}
+	slices.Sort(r.Members)
+	r.Members = slices.Compact(r.Members)
 	return nil
+}
+
+// ownsKeys reports whether a user of the account exists, or was removed while keys remain.
+func (s *Store) ownsKeys(account, user string) bool {
+	u, _ := s.User(user)
+	_, former := s.FormerUser(account, user)
+	return u.Account == account || former
 }
 
 // checkGroup finds the group of a key, given by id or name, and checks that the owner is in it.
@@ -265,12 +293,19 @@ func setClaimGroups(t *tx, u User, values []string) {
 		if g == nil || g.Claim != known.Claim {
 			continue
 		}
-		if !is {
+		if is != g.hasByClaim(u.ID) { // to join bounds a key, too
 			t.confirmed()
 		}
-		g.ByClaim = slices.DeleteFunc(g.ByClaim, func(m ClaimMember) bool { return m.User == u.ID })
+		old := t.s.now().Add(-SessionLife) // other gateways may have added a new user just now
+		g.ByClaim = slices.DeleteFunc(g.ByClaim, func(m ClaimMember) bool {
+			return m.User == u.ID || m.AsOf.Before(old) && !t.s.ownsKeys(u.Account, m.User)
+		})
 		if is {
 			g.ByClaim = append(g.ByClaim, ClaimMember{u.ID, t.s.time()})
+		}
+		if len(g.ByClaim) > maxMembers && t.err == nil {
+			t.err = Errorf(ErrLimit, "the group %q has %d members by the claim, which is the maximum: ask an admin to change "+
+				"its value of the claim", g.Name, maxMembers)
 		}
 		groupKind.save(t, g)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/limits"
@@ -294,6 +295,32 @@ func TestClaimGroups(t *testing.T) {
 	wantError(t, g.SetClaimGroups(t.Context(), "usr_x", nil), store.ErrNotFound, "removed")
 }
 
+// A member by the claim who was removed long ago, without keys, is dropped at a sign-in of another one.
+func TestRemovedClaimMember(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &groupTest{T: t, Store: storetest.New(t)}
+		mustUser(t, g.Store, "root")
+		ann, bob, cid := mustUser(t, g.Store, "ann"), mustUser(t, g.Store, "bob"), mustUser(t, g.Store, "cid")
+		g.group(store.GroupFields{Name: "one", Claim: "x"})
+		g.key(store.KeyFields{Name: "k", Owner: bob.ID})
+		for _, u := range []store.User{cid, ann, bob} {
+			must(t, g.SetClaimGroups(t.Context(), u.ID, []string{"x"}))
+		}
+		for _, name := range []string{"ann", "bob"} {
+			must(t, errOf(g.RemoveUser(t.Context(), account, name)))
+		}
+		for _, want := range []int{3, 2} {
+			must(t, g.SetClaimGroups(t.Context(), cid.ID, []string{"x"}))
+			group := g.Groups(account)[0]
+			if len(group.ByClaim) != want || !group.Has(bob.ID) || !group.Has(cid.ID) {
+				t.Errorf("%d members must be left: %+v", want, group.ByClaim)
+			}
+			time.Sleep(store.SessionLife + time.Hour)
+		}
+	})
+}
+
 // While a group or its account cannot be read, keys without another group may be used for nothing.
 func TestUnreadableGroup(t *testing.T) {
 	t.Parallel()
@@ -366,6 +393,7 @@ func TestGroupErrors(t *testing.T) {
 			store.ErrInvalid,
 			"concurrency",
 		},
+		{account, store.GroupFields{Name: "x", Scope: "*", Members: make([]string, 8001)}, store.ErrLimit, "maximum is 8000"},
 		{"nobody", store.GroupFields{Name: "x", Scope: "*"}, store.ErrNotFound, "unknown account"},
 	} {
 		wantError(t, errOf(g.CreateGroup(t.Context(), c.account, c.fields)), c.kind, c.part)

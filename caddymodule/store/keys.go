@@ -370,34 +370,3 @@ func takeKeyName(t *tx, r *keyRecord) error {
 	t.put(r.namePath(), &nameRecord{ID: r.ID})
 	return nil
 }
-
-// KeyCheck decides in the transaction of a write whether it may change the key.
-type KeyCheck func(Key) error
-
-// findKey reads a key of the account by its id or its name, and fails if a check does. If only
-// revoked keys have the name, it reads the latest one.
-func findKey(t *tx, account, idOrName string, checks ...KeyCheck) (*keyRecord, error) {
-	id := idOrName
-	if !checkID(prefixKey, id) && checkLabel("key", id) == nil && checkAccount(account) {
-		var name nameRecord
-		if !t.read(keyNamePath(account, idOrName), &name) {
-			for r := range keyKind.owned(t.s.view.Load(), account) {
-				if r.Name == idOrName && r.RevokedAt != nil {
-					name.ID = max(name.ID, r.ID)
-				}
-			}
-		}
-		id = name.ID
-	}
-	r := keyKind.load(t, account, id)
-	if r == nil {
-		return nil, Errorf(ErrNotFound,
-			"key %.40q not found in the account %.40q: use a name or an id from the list of keys", idOrName, account)
-	}
-	for _, check := range checks {
-		if err := check(r.Key); err != nil {
-			return nil, err
-		}
-	}
-	return r, nil
-}
