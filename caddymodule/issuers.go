@@ -99,7 +99,7 @@ func (a *App) provisionSignIn(s *SignIn) error {
 	a.signIn = s
 	policy := store.SignInPolicy{
 		LocalOff: s.Local == "off", Lifetime: time.Duration(s.SessionLifetime),
-		KeysNeed: max(0, time.Duration(s.KeysNeedSignIn)),
+		KeysNeed: time.Duration(s.KeysNeedSignIn),
 	}
 	switch {
 	case s.Local != "" && s.Local != "on" && s.Local != "off":
@@ -108,6 +108,8 @@ func (a *App) provisionSignIn(s *SignIn) error {
 		return errors.New("local off needs an issuer: add oidc, or nobody could sign in")
 	case policy.Lifetime < 0 || policy.Lifetime > store.SessionLife:
 		return errors.New("session_lifetime must be more than 0 and at most 7d")
+	case policy.KeysNeed < 0:
+		return errors.New("keys_need_sign_in must be more than 0")
 	case policy.KeysNeed > 0 && len(s.OIDC) == 0:
 		return errors.New("keys_need_sign_in needs an issuer: add oidc")
 	}

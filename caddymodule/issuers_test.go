@@ -111,6 +111,7 @@ func TestIssuerOptionsInJSON(t *testing.T) {
 	end := i + bytes.IndexByte(adapted[i:], ']')
 	for value, want := range map[string]string{
 		`null`: "must begin with https://", `{}`: "must begin with https://", `{"url":"https://id.example.com"}`: "client_id",
+		`null],"keys_need_sign_in":-1,"oidc":[null`: "keys_need_sign_in must be",
 	} {
 		cfg := new(caddy.Config)
 		changed := string(adapted[:i]) + `"oidc":[` + value + string(adapted[end:])

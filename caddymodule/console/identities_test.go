@@ -132,6 +132,7 @@ func TestLocalOff(t *testing.T) {
 	has(t, page, "Sign in with company")
 	lacks(t, page, `type="password"`, "data-passkey", "Forgot")
 	out.refused(out.post("/console/sign-in", "name", "ada", "password", password), http.StatusConflict, "switched off")
+	lacks(t, b.page("/console/settings"), "Invite someone", "Reset link", "Change the password")
 	b.refused(b.post("/console/settings/invitations", "role", "member"), http.StatusConflict, "switched off")
 	b.refused(b.post("/console/settings/users/"+ada.ID+"/recovery-link"), http.StatusConflict, "switched off")
 	o.pass(6 * time.Minute)

@@ -30,6 +30,7 @@ type settingsPage struct {
 	Identities  []store.UserIdentity
 	Issuers     []*oidc.Issuer
 	Password    bool // the user has one
+	Local       bool // people without an issuer may be invited
 	Sessions    []manage.Session
 	Users       []manage.User
 	ByIssuer    []manage.User // who sign in by an issuer, or must
@@ -53,6 +54,7 @@ func settingsData(v *visit) any {
 	p := &settingsPage{
 		User: v.User.ID, Now: v.Now(), Passkeys: v.SignIn.Passkeys(v.User.ID), PasskeyName: v.r.URL.Query().Get("passkey"),
 		Identities: v.SignIn.Identities(v.User.ID), Issuers: v.Issuers, Password: v.SignIn.HasPassword(v.User.ID),
+		Local:    v.SignIn.Local() == nil,
 		Sessions: load(v, v.Manage.Sessions), Tokens: load(v, v.Manage.Tokens), NewToken: newTokenForm(v),
 		API: v.endpoint().URL + "/console/api", Limits: newAccountForm(v),
 	}
