@@ -51,7 +51,7 @@ var budgets = []struct {
 	{"caddymodule/serve", 4682, "the path of a request"},
 	{"caddymodule/signin", 1506, "users, sessions, passkeys"},
 	{"caddymodule/signin/oidc", 972, "signing in at OpenID Connect issuers"},
-	{"caddymodule/store", 9635, "records, and their view in memory"},
+	{"caddymodule/store", 9624, "records, and their view in memory"},
 	{"caddymodule/subscribe", 50, "lists of callbacks"},
 	{"caddymodule/tunnel", 2741, "the gateway's end of tunnels"},
 	{"caddymodule/turns", 1600, "who is next at a model server"},

@@ -35,7 +35,13 @@ func TestGroups(t *testing.T) {
 	if !reflect.DeepEqual(group.GroupFields, want) {
 		t.Errorf("%+v, want %+v", group.GroupFields, want)
 	}
-	must(t, g.store.SetClaimGroups(t.Context(), bert.ID, []string{"r&d"}))
+	const issuer = "https://id.example.com"
+	g.store.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
+	must(t, errOf(g.store.LinkIdentity(t.Context(), store0, bert.ID, issuer, "7")))
+	_, _, _, err := g.store.SignInByIssuer(t.Context(), store.IssuerSignIn{
+		Issuer: issuer, Subject: "7", Account: store0, Role: bert.Role, Groups: []string{"r&d"},
+	})
+	must(t, err)
 	k, _, err := g.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "berts", Scope: "*", Owner: bert.ID})
 	must(t, err)
 	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3", InputTokens: 850, DurationMillis: 1, Status: 200})

@@ -1,5 +1,7 @@
 package store
 
+import "context"
+
 // Directories without records of the view.
 const DirUsage = dirUsage
 
@@ -29,4 +31,15 @@ func (s *Store) Stats() Stats {
 		}
 	}
 	return stats
+}
+
+// SetClaimGroups is setClaimGroups in a write of its own.
+func (s *Store) SetClaimGroups(ctx context.Context, userID string, values []string) error {
+	return s.update(ctx, "setting the groups of the user", func(t *tx) error {
+		r, err := loadUser(t, userID)
+		if err == nil {
+			setClaimGroups(t, r.User, values)
+		}
+		return err
+	})
 }

@@ -270,19 +270,8 @@ func checkGroup(t *tx, r *keyRecord) error {
 	return nil
 }
 
-// SetClaimGroups sets the groups of which a user is a member by the claim of an issuer to those with one of these
+// setClaimGroups sets the groups of which a user is a member by the claim of an issuer to those with one of these
 // values. Members by hand are not changed.
-func (s *Store) SetClaimGroups(ctx context.Context, userID string, values []string) error {
-	return s.update(ctx, "setting the groups of the user", func(t *tx) error {
-		r, err := loadUser(t, userID)
-		if err == nil {
-			setClaimGroups(t, r.User, values)
-		}
-		return err
-	})
-}
-
-// setClaimGroups is SetClaimGroups in the write of a sign-in.
 func setClaimGroups(t *tx, u User, values []string) {
 	for _, known := range groupKind.loadAll(t, u.Account) {
 		is := known.Claim != "" && slices.Contains(values, known.Claim)
