@@ -105,7 +105,7 @@ func (a *App) provisionSignIn(s *SignIn) error {
 	case s.Local != "" && s.Local != "on" && s.Local != "off":
 		return fmt.Errorf("local: %q is neither on nor off", s.Local)
 	case policy.LocalOff && len(s.OIDC) == 0:
-		return errors.New("local off needs an issuer: add oidc, or nobody could sign in")
+		return errors.New("local off needs an issuer: add oidc, or no user could sign in")
 	case policy.Lifetime < 0 || policy.Lifetime > store.SessionLife:
 		return errors.New("session_lifetime must be more than 0 and at most 7d")
 	case policy.KeysNeed < 0:

@@ -18,7 +18,7 @@ var ErrNotReady = errors.New("not possible with this configuration")
 var ErrForbidden = errors.New("not allowed")
 
 // ErrUnconfirmed is wrapped by operations that need a session whose user entered a
-// password, used a passkey or signed in anew within [signin.ConfirmedFor].
+// password, used a passkey or signed in again within [signin.ConfirmedFor].
 var ErrUnconfirmed = errors.New("not confirmed")
 
 // The kinds of errors of the HTTP request itself.

@@ -45,7 +45,7 @@
 // # Confirming
 //
 // A session records when its user last entered a password, used a passkey, or signed
-// in anew at an issuer. A sign-in that the issuer answers silently confirms nothing.
+// in again at an issuer. A sign-in that the issuer answers silently confirms nothing.
 // Operations that grant access permanently require that to be at most
 // [ConfirmedFor] ago, so a stolen session does not give lasting access.
 //

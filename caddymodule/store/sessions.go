@@ -27,7 +27,7 @@ type Session struct {
 	CreatedAt time.Time `json:"created_at"`
 	SeenAt    time.Time `json:"seen_at"` // last request
 	ExpiresAt time.Time `json:"expires_at"`
-	// ConfirmedAt is when the user last entered a password, used a passkey or signed in to the issuer anew; zero: never.
+	// ConfirmedAt is when the user last entered a password, used a passkey or signed in to the issuer again; zero: never.
 	ConfirmedAt time.Time `json:"confirmed_at,omitzero"`
 	// Issuer is the URL of the issuer that the user has signed in by, "" for the other methods.
 	Issuer string `json:"issuer,omitempty"`

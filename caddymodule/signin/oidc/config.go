@@ -33,7 +33,7 @@ type Config struct {
 	Admins []string `json:"admins,omitempty"`
 
 	// The values of the claim that make a member, or `*`: everyone whom the issuer
-	// signs in. Default: nobody.
+	// signs in. Default: none.
 	Members []string `json:"members,omitempty"`
 
 	// The domains whose people are members: by the claim `hd` of Google, else by the
