@@ -34,10 +34,17 @@ func (g *browser) answered(model string, n int, ago time.Duration) {
 	}
 }
 
+// afternoon moves the browser to a zone in which it is between noon and one o'clock, so that the last hours are today.
+func (g *browser) afternoon() {
+	name := fmt.Sprintf("Etc/GMT%+d", time.Now().UTC().Hour()-12) // Etc/GMT-2 is two hours east of Greenwich
+	g.cookies[zoneCookie] = &http.Cookie{Name: zoneCookie, Value: name}
+}
+
 // The list of failures counts them by kind, each of which is a filter, and joins equal ones that follow one another.
 func TestKindsOfFailures(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t)
+	g.afternoon()
 	g.failed("embed", "con_1", "upstream_unreachable", "", 502, 59, time.Minute)
 	g.failed("llama", "con_1", "upstream_error", "out_of_memory", 500, 23, 3*time.Minute)
 	g.failed("embed", "con_1", "upstream_error", "other", 200, 14, 30*time.Minute)
