@@ -36,6 +36,7 @@ func testPeopleBehindAKey(t *testing.T, r *rig) {
 	}
 	bea.Open("/console/keys")
 	bea.Press("open-webui")
+	bea.Sees("usage by person")
 	bea.Look("key-people")
 	bea.Press("usage by person")
 	bea.Sees("anna@example.com 2")
