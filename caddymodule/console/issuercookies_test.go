@@ -51,7 +51,8 @@ func TestIssuerCookies(t *testing.T) {
 		check("sign-in page", b.request(http.MethodGet, "/console/sign-in", "", others), http.StatusOK)
 		check("settings", signedIn.request(http.MethodGet, "/console/settings", "", others), status)
 		check("audit log", signedIn.request(http.MethodGet, "/console/audit", "", others), status)
-		check("wrong answer", b.request(http.MethodGet, backPath+"?state=AAAAAAAAAA&code=c", "", others), http.StatusBadRequest)
+		wrong := backPath + "?state=AAAAAAAAAA&code=c"
+		check("wrong answer", b.request(http.MethodGet, wrong, "", others), http.StatusBadRequest)
 		back := b.leave(startPath, others)
 		if name == "too many" {
 			check("answer", b.request(http.MethodGet, back, "", others), http.StatusBadRequest)

@@ -73,7 +73,8 @@ func (k *beforeTxn) Txn(ctx context.Context, t store.Txn) (store.TxnResult, erro
 	return k.Shared.Txn(ctx, t)
 }
 
-// Of two concurrent changes, at one gateway or at two, each of which leaves the other one as the last way in, one fails.
+// Of two concurrent changes, at one gateway or at two, each of which leaves what the other one removes as the last way
+// in, one fails.
 func TestLastWayInAtOnce(t *testing.T) {
 	t.Parallel()
 	kv := &beforeTxn{Shared: share(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db")))}

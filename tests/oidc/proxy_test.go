@@ -14,7 +14,8 @@ import (
 	"github.com/postern-dev/postern/tests/harness"
 )
 
-// A proxy ends TLS, and has a name that the gateway does not listen at. Chromium signs in, confirms, links and signs out.
+// A proxy ends TLS, and has a name at which the gateway does not listen. Chromium signs in, confirms, links and signs
+// out.
 func TestIssuerBehindProxy(t *testing.T) {
 	t.Parallel()
 	chromium := browser.Start(t)
