@@ -162,7 +162,7 @@ func (a *App) startIssuers(st *store.Store) error {
 		if i.IsOpen() {
 			a.logger.Warn("everyone whom the issuer signs in becomes a member", "issuer", i.URL)
 		}
-		i.Start()
+		i.Start(a.logger)
 	}
 	if a.gateway.SignIn.LocalOff && !hasAdmin(st) {
 		a.logger.Warn("local off, but no admin has signed in by an issuer yet. If none can: " +

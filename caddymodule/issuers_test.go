@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,6 +123,24 @@ func TestIssuerOptionsInJSON(t *testing.T) {
 	}
 }
 
+// sharedLog is a log that several goroutines write.
+type sharedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *sharedLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(line)
+}
+
+func (l *sharedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // An issuer that is down stops no load, and its discovery outlives reloads. A load is refused if the account or the
 // redirect address is missing.
 func TestStartIssuers(t *testing.T) {
@@ -136,9 +155,9 @@ func TestStartIssuers(t *testing.T) {
 		return app, app.Start()
 	}
 	began := time.Now()
-	var log bytes.Buffer
+	log := new(sharedLog)
 	app := provision(t, consoleFile(t, database, issuerOf(fake.URL, "members *\n name company")+"local off"))
-	app.store.Messages, app.logger = io.Discard, slog.New(slog.NewTextHandler(&log, nil))
+	app.store.Messages, app.logger = io.Discard, slog.New(slog.NewTextHandler(log, nil))
 	start(t, app)
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("it took %v", took)

@@ -74,11 +74,11 @@ func startIssuer(v *visit) error {
 	return v.redirect(to)
 }
 
-// keepFlow stores a sealed flow in the browser, and drops the first of too many.
+// keepFlow stores a sealed flow in the browser, and drops the first of too many, but only a few of very many.
 func (v *visit) keepFlow(i *oidc.Issuer, state, sealed string) {
 	first := flowCookieOf(i, "").Name
 	flows := slices.DeleteFunc(v.r.Cookies(), func(c *http.Cookie) bool { return !strings.HasPrefix(c.Name, first) })
-	for _, old := range flows[:max(0, len(flows)-maxFlows+1)] {
+	for _, old := range flows[:min(max(0, len(flows)-maxFlows+1), maxFlows)] {
 		v.dropFlow(i, strings.TrimPrefix(old.Name, first))
 	}
 	cookie := flowCookieOf(i, state)
@@ -125,9 +125,11 @@ func finishIssuer(v *visit) error {
 	sealed := ""
 	if err == nil {
 		sealed = cookie.Value
-		v.dropFlow(i, state)
 	}
 	answered, err := v.SignIn.FinishIssuer(v.ctx, i, v.attempt(), v.Session, sealed, v.r.URL.Query())
+	if answered.Used {
+		v.dropFlow(i, state)
+	}
 	switch {
 	case !store.Committed(err):
 		return err

@@ -46,6 +46,7 @@ type Answered struct {
 	oidc.Person
 	Signed    Signed // unless the purpose is to link
 	KeptAdmin bool   // see [store.Store.SignInByIssuer]
+	Used      bool   // the flow cannot be answered again
 }
 
 // FinishIssuer ends a flow with the query of the issuer's redirect, and signs the person in unless the purpose is to
@@ -75,6 +76,7 @@ func (s *Service) FinishIssuer(
 		if !limiter.AllowN(s.now(), 1) {
 			return store.Errorf(ErrBusy, "too many people are signing in from your address: try again in a few seconds")
 		}
+		o.Used = true
 		return s.store.UseOnce(ctx, sha256.Sum256([]byte(o.State)), o.Began.Add(oidc.FlowLife))
 	})
 	if errors.Is(err, oidc.ErrNoRole) {
@@ -89,7 +91,8 @@ func (s *Service) FinishIssuer(
 	if err != nil || o.Purpose == oidc.Link {
 		return o, s.issuerFailure(a.Address, i, err)
 	}
-	return o, s.beginIssuerSession(ctx, &o, i, a)
+	err = s.beginIssuerSession(ctx, &o, i, a)
+	return o, err
 }
 
 func (s *Service) beginIssuerSession(ctx context.Context, o *Answered, i *oidc.Issuer, a Attempt) error {

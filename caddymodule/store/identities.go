@@ -292,7 +292,7 @@ func (s *Store) UnlinkIdentity(ctx context.Context, account, idOrName, issuer, s
 		p := s.policy.Load()
 		u.Identities = slices.DeleteFunc(u.Identities,
 			func(i UserIdentity) bool { return i.Issuer == issuer && i.Subject == subject })
-		if p.allows(issuer) && !p.hasWayIn(u, len(s.Passkeys(u.ID))) {
+		if p.allows(issuer) && !p.hasWayIn(t, u, "") {
 			return User{}, errLastWayIn
 		}
 		if slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return i.Role != "" }) {

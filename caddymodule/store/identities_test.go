@@ -256,6 +256,9 @@ func TestLinkIdentity(t *testing.T) {
 	}
 	must(t, link("bob", otherIssuer, "b"))
 	must(t, unlink("bob", issuer, "bob"))
+	if u, _ := s.User(bob.ID); u.Role != store.RoleMember {
+		t.Errorf("without an identity that gives a role, the role is %s", u.Role)
+	}
 	if u, _ := byIssuer(t, s, issuer, "bob", store.RoleMember); u.ID == bob.ID || u.Name != "bob-2" {
 		t.Errorf("an unlinked identity is %+v", u)
 	}

@@ -157,12 +157,20 @@ func (s *Store) RemovePasskey(ctx context.Context, userID string, id []byte) err
 			return err
 		case passkeyKind.load(t, userID, hashPasskey(id)) == nil:
 			return errNoPasskey
-		case !p.LocalOff && !p.hasWayIn(u, len(s.Passkeys(userID))-1):
+		case !p.LocalOff && !p.hasWayIn(t, u, hashPasskey(id)):
 			return errLastWayIn
 		}
 		passkeyKind.remove(t, userID, hashPasskey(id))
 		t.confirmed()
 		return nil
+	})
+}
+
+// hasPasskey reports whether a user has a passkey without this hash. That passkey must not change until t is committed.
+func hasPasskey(t *tx, userID, hash string) bool {
+	return slices.ContainsFunc(passkeyKind.loadAll(t, userID), func(r *passkeyRecord) bool {
+		other := r.key().id
+		return other != hash && passkeyKind.load(t, userID, other) != nil
 	})
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -55,5 +57,64 @@ func TestDecisionsOfTwoGateways(t *testing.T) {
 		wait.Until(t, "a knows the removal, which may be that of b", func() bool { return a.UserCount() == 1 })
 		must(t, errOf(a.RemoveUser(t.Context(), account, a.Users(account)[0].ID)))
 		wait.Until(t, "b knows it", func() bool { return b.UserCount() == 0 && len(b.Passkeys(ann.ID)) == 0 })
+	}
+}
+
+// A beforeTxn calls a function once before it passes on a transaction, as if another client were faster.
+type beforeTxn struct {
+	*storetest.Shared
+	first atomic.Pointer[func()]
+}
+
+func (k *beforeTxn) Txn(ctx context.Context, t store.Txn) (store.TxnResult, error) {
+	if first := k.first.Swap(nil); first != nil {
+		(*first)()
+	}
+	return k.Shared.Txn(ctx, t)
+}
+
+// Of two concurrent changes, at one gateway or at two, each of which leaves what the other one removes as the last way
+// in, one fails.
+func TestLastWayInAtOnce(t *testing.T) {
+	t.Parallel()
+	kv := &beforeTxn{Shared: share(storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db")))}
+	a, b := newStore(t, kv), newStore(t, share(kv.KV))
+	type change func(s *store.Store, user string) error
+	unlink := func(s *store.Store, user string) error {
+		return errOf(s.UnlinkIdentity(t.Context(), account, user, issuer, user))
+	}
+	remove := func(id byte) change {
+		return func(s *store.Store, user string) error {
+			u, _ := s.FindUser(user)
+			return s.RemovePasskey(t.Context(), u.ID, []byte{id, user[0]})
+		}
+	}
+	for _, s := range []*store.Store{a, b} {
+		s.SetSignInPolicy(store.SignInPolicy{Issuers: []string{issuer}})
+	}
+	for n, c := range []struct {
+		passkeys     int
+		late, faster change
+	}{
+		{1, unlink, remove(0)}, {1, remove(0), unlink}, {2, remove(0), remove(1)},
+	} {
+		for m, at := range []*store.Store{a, b} {
+			name := string(rune('a'+2*n+m)) + "nn"
+			u, _ := byIssuer(t, a, issuer, name, store.RoleMember)
+			for id := range c.passkeys {
+				must(t, a.AddPasskey(t.Context(), u.ID, fmt.Sprint(id),
+					store.Passkey{ID: []byte{byte(id), name[0]}, Name: "phone", Credential: json.RawMessage("{}")}))
+			}
+			if c.passkeys > 1 {
+				must(t, unlink(a, name))
+			}
+			wait.Until(t, "b knows all", func() bool { return len(b.Passkeys(u.ID)) == c.passkeys })
+			faster := func() { must(t, c.faster(at, name)) }
+			kv.first.Store(&faster)
+			wantError(t, c.late(a, name), store.ErrConflict, "no longer sign in")
+			wait.Until(t, "a knows the faster change", func() bool {
+				return kv.first.Load() == nil && len(a.Passkeys(u.ID))+len(a.Identities(u.ID)) == 1
+			})
+		}
 	}
 }

@@ -45,10 +45,11 @@ func (p *SignInPolicy) admits(o *Session, now time.Time) bool {
 	return !p.LocalOff || o.Method == MethodRecovery
 }
 
-// hasWayIn reports whether a user with this number of passkeys can sign in.
-func (p *SignInPolicy) hasWayIn(u *userRecord, passkeys int) bool {
-	return !p.LocalOff && (u.PasswordHash != "" || passkeys > 0) ||
-		slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return p.allows(i.Issuer) })
+// hasWayIn reports whether a user can sign in without the passkey with a hash. The user, and a passkey on which that
+// depends, must not change until t is committed.
+func (p *SignInPolicy) hasWayIn(t *tx, u *userRecord, without string) bool {
+	return slices.ContainsFunc(u.Identities, func(i UserIdentity) bool { return p.allows(i.Issuer) }) ||
+		!p.LocalOff && (u.PasswordHash != "" || hasPasskey(t, u.ID, without))
 }
 
 var errLastWayIn = Errorf(ErrConflict, "the user could no longer sign in: link another identity first")

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -180,6 +181,63 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// kill ends the gateway as a crash would.
+func (r *rig) kill(t *testing.T) {
+	t.Helper()
+	r.Process.Signal(t, syscall.SIGKILL)
+	r.Process.WaitExit(t, harness.Patience)
+}
+
+// A gateway that was killed between start and callback takes the answer after its next start. If it was killed while it
+// exchanged the code, the flow is used: the page says so, and the next sign-in works.
+func TestKilled(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.serve(t)
+	p := r.person(t)
+	id := p.begin()
+	r.kill(t)
+	r.Restart(t)
+	if status, at, page := p.finish(id, "ann"); at != "/console/start" {
+		t.Fatalf("killed before the callback: %d %s: %s", status, at, page)
+	}
+
+	late := r.person(t)
+	id = late.begin()
+	handler := *r.provider.handler.Load()
+	var killing http.Handler = http.HandlerFunc(func(w http.ResponseWriter, asked *http.Request) {
+		if asked.URL.Path == "/oauth/token" {
+			r.kill(t)
+		}
+		handler.ServeHTTP(w, asked)
+	})
+	r.provider.handler.Store(&killing)
+	back := ""
+	late.CheckRedirect = func(to *http.Request, _ []*http.Request) error {
+		if to.URL.Path == callback {
+			back = to.URL.String()
+		}
+		return nil
+	}
+	if _, err := late.PostForm(r.provider.URL+"/login/username",
+		url.Values{"id": {id}, "username": {"bob"}, "password": {password}}); err == nil || back == "" {
+		t.Fatalf("killed in the callback: no error, or no callback: %s", back)
+	}
+	r.provider.handler.Store(&handler)
+	r.Restart(t)
+	status, at, page := late.do(http.MethodGet, back, nil)
+	if status != http.StatusBadRequest || at != callback || !strings.Contains(page, "<h1>Start again</h1>") ||
+		!strings.Contains(page, `href="/console/sign-in"`) {
+		t.Errorf("the callback again: %d %s: %s", status, at, page)
+	}
+	late.signIn("bob", "/console/models", "bob")
+	var users []struct{ Name string }
+	r.Manage(t, http.MethodGet, "/users", nil, &users)
+	if len(users) != 2 {
+		t.Errorf("the users are %v", users)
+	}
+}
+
 // A reload between start and callback, with another issuer in front, does no harm. The removed issuer signs nobody in.
 func TestReload(t *testing.T) {
 	t.Parallel()
@@ -241,6 +299,12 @@ func TestIssuer(t *testing.T) {
 	chromium := browser.Start(t)
 	r := newRig(t)
 	r.serve(t)
+	useIssuer(t, chromium, r.URL)
+}
+
+// useIssuer signs in at a console, confirms, links and signs out.
+func useIssuer(t *testing.T, chromium *browser.Browser, console string) {
+	t.Helper()
 	atIssuer := func(p *browser.Person, name string) {
 		t.Helper()
 		p.Sees("Log in to the issuer")
@@ -248,7 +312,7 @@ func TestIssuer(t *testing.T) {
 		p.Fill(`input[name="password"]`, password)
 		p.Click("button")
 	}
-	p := chromium.Person(t, r.URL)
+	p := chromium.Person(t, console)
 	p.Open("/console/sign-in?next=/console/keys")
 	p.Press("Sign in with company")
 	atIssuer(p, "ann")
@@ -277,7 +341,7 @@ func TestIssuer(t *testing.T) {
 	p.Press("Sign out there, too")
 	p.Sees("You have left")
 
-	other := chromium.Person(t, r.URL)
+	other := chromium.Person(t, console)
 	other.Open("/console/sign-in/oidc/company")
 	atIssuer(other, "bob")
 	other.Arrives("/console/start")

@@ -51,7 +51,8 @@ func (i *Issuer) down(cause error) *Failure {
 	if errors.Is(cause, errMismatch) {
 		return i.failure(ErrInvalid, cause, "is not the one of the configuration: %v. Ask an admin", cause)
 	}
-	return i.failure(ErrDown, cause, "cannot be reached. Try again later, or sign in another way; the log says why")
+	return i.failure(ErrDown, cause, "is down, or cannot be reached. Try again later, or sign in another way; the log "+
+		"says why")
 }
 
 func (i *Issuer) invalid(cause any) *Failure {

@@ -66,8 +66,12 @@ func (i *Issuer) Begin(f *Flow) (string, error) {
 	f.Issuer, f.Verifier = i.URL, oauth2.GenerateVerifier()
 	f.State, f.Nonce = oauth2.GenerateVerifier()[:22], oauth2.GenerateVerifier()[:22] // 16 bytes each
 	options := []oauth2.AuthCodeOption{oauth2.S256ChallengeOption(f.Verifier), oidc.Nonce(f.Nonce)}
-	if f.Purpose == Confirm {
+	switch {
+	case f.Purpose == SignIn:
+	case i.Confirms(): // another person may be signed in there, on a shared machine
 		options = append(options, oauth2.SetAuthURLParam("prompt", "login"), oauth2.SetAuthURLParam("max_age", "0"))
+	default:
+		options = append(options, oauth2.SetAuthURLParam("prompt", "select_account"))
 	}
 	return i.oauth(d).AuthCodeURL(f.State, options...), nil
 }
@@ -110,14 +114,15 @@ func (i *Issuer) Finish(ctx context.Context, f Flow, query url.Values, now time.
 	if err != nil {
 		return Person{}, err
 	}
-	if err := once(); err != nil {
-		return Person{}, err
-	}
 	select {
 	case i.exchanges <- struct{}{}:
 		defer func() { <-i.exchanges }()
 	default:
-		return Person{}, i.failure(ErrDown, "busy", "is signing in too many people right now. Try again in a few seconds")
+		return Person{}, i.failure(ErrDown, "busy", "is signing in too many people right now. Reload this page in a few "+
+			"seconds")
+	}
+	if err := once(); err != nil {
+		return Person{}, err
 	}
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, &i.client.Client), patience)
 	defer cancel()
@@ -167,12 +172,12 @@ func (i *Issuer) unregistered(cause any) error {
 		"there, exactly: %s", i.Redirect)
 }
 
-// exchangeFailure returns the error of an exchange. If the issuer has answered, the code may be a guess, whatever it
-// answered.
+// exchangeFailure returns the error of an exchange. The code may be a guess if the issuer has answered, unless the
+// answer is that it failed itself.
 func (i *Issuer) exchangeFailure(err error) error {
 	answered, ok := errors.AsType[*oauth2.RetrieveError](err)
 	switch {
-	case !ok || answered.Response.StatusCode > http.StatusInternalServerError:
+	case !ok || answered.Response.StatusCode >= http.StatusInternalServerError:
 		return i.down(err)
 	case answered.ErrorCode == "invalid_client":
 		return i.failure(ErrDown, err, "does not know the gateway. Ask an admin to correct client_id or client_secret")

@@ -35,7 +35,7 @@ type discovered struct {
 // Provider is what is known of an issuer. It outlives configurations.
 type Provider struct {
 	url       string
-	log       *slog.Logger
+	log       atomic.Pointer[slog.Logger] // of the newest configuration
 	client    *client
 	exchanges chan struct{} // has an item for each
 	life      context.Context
@@ -50,13 +50,17 @@ type Provider struct {
 
 // NewProvider returns the provider of an issuer, which sends nothing before Start.
 func NewProvider(url string, log *slog.Logger) *Provider {
-	p := &Provider{url: url, log: log, client: newClient(), exchanges: make(chan struct{}, maxExchanges)}
+	p := &Provider{url: url, client: newClient(), exchanges: make(chan struct{}, maxExchanges)}
+	p.log.Store(log)
 	p.life, p.end = context.WithCancel(context.Background())
 	return p
 }
 
-// Start fetches the discovery document in the background until Destruct.
-func (p *Provider) Start() { p.start.Do(func() { go p.run() }) }
+// Start fetches the discovery document in the background until Destruct. Each configuration calls it with its log.
+func (p *Provider) Start(log *slog.Logger) {
+	p.log.Store(log)
+	p.start.Do(func() { go p.run() })
+}
 
 // Destruct implements caddy.Destructor.
 func (p *Provider) Destruct() error {
@@ -72,7 +76,7 @@ func (p *Provider) run() {
 		if err := p.try(); err == nil {
 			pause = firstPause
 		} else {
-			p.log.Warn("failed to reach an issuer", "issuer", p.url, "error", text.Short(err.Error()), "next", pause)
+			p.log.Load().Warn("failed to reach an issuer", "issuer", p.url, "error", text.Short(err.Error()), "next", pause)
 			next, pause = pause, min(2*pause, maxPause)
 		}
 		_ = wait.For(p.life, next)
@@ -99,7 +103,7 @@ func (p *Provider) try() error {
 	if p.triedAt.Add(firstPause / 2).After(arrived) {
 		return p.err
 	}
-	p.err = panics.Do(p.log, "reading the discovery document of an issuer", p.discover)
+	p.err = panics.Do(p.log.Load(), "reading the discovery document of an issuer", p.discover)
 	p.triedAt = time.Now()
 	return p.err
 }

@@ -2,6 +2,7 @@ package oidc
 
 import (
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -139,8 +140,8 @@ func TestIssuerDown(t *testing.T) {
 	} else {
 		expectFailure(t, "down", err, ErrDown, false)
 	}
-	i.Start()
-	i.Start()
+	i.Start(slog.New(slog.DiscardHandler))
+	i.Start(slog.New(slog.DiscardHandler))
 	f.Handle("/.well-known/openid-configuration", nil)
 	for deadline := time.Now().Add(20 * time.Second); !i.Known(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -150,6 +151,29 @@ func TestIssuerDown(t *testing.T) {
 	if _, err := f.signIn(i); err != nil {
 		t.Error(err)
 	}
+}
+
+// A provider outlives configurations, and reports to the log of the newest one.
+func TestLogOfNewestConfiguration(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	f.Handle("/.well-known/openid-configuration", http.NotFound)
+	i := f.issuer(nil)
+	for range 2 {
+		log := make(logged, 10)
+		i.Start(slog.New(slog.NewTextHandler(log, nil)))
+		if line := <-log; !strings.Contains(line, "failed to reach an issuer") {
+			t.Errorf("the log has %s", line)
+		}
+	}
+}
+
+// logged receives the lines of a log.
+type logged chan string
+
+func (l logged) Write(line []byte) (int, error) {
+	l <- string(line)
+	return len(line), nil
 }
 
 // Many people at once make one request to an issuer that hangs.
@@ -186,9 +210,19 @@ func TestBusy(t *testing.T) {
 	for range maxExchanges {
 		i.exchanges <- struct{}{}
 	}
-	_, err := f.signIn(i)
-	if expectFailure(t, "busy", err, ErrDown, false); f.Asked("/token") != 0 {
-		t.Error("the code was exchanged")
+	flow, _ := f.begin(i, SignIn)
+	used := false
+	finish := func() error {
+		_, err := i.Finish(t.Context(), flow, answer(flow), time.Now(), func() error { used = true; return nil })
+		return err
+	}
+	got := expectFailure(t, "busy", finish(), ErrDown, false)
+	if used || f.Asked("/token") != 0 || !strings.Contains(got.text, "Reload") {
+		t.Errorf("the state is used: %v, or the code: %s", used, got.text)
+	}
+	<-i.exchanges
+	if err := finish(); err != nil || !used {
+		t.Errorf("the same answer later: %v", err)
 	}
 }
 

@@ -228,7 +228,10 @@ func TestRefusedCodes(t *testing.T) {
 		{400, `{"error":"invalid_grant"}`, ErrAttempt, true},
 		{400, `{"error":"access_denied","error_description":"x"}`, ErrAttempt, true},
 		{404, "what?", ErrAttempt, true},
-		{500, "oops", ErrAttempt, true},
+		{403, `{"error":"server_error"}`, ErrAttempt, true},
+		{500, "oops", ErrDown, false},
+		{500, `{"error":"invalid_grant"}`, ErrDown, false},
+		{502, "oops", ErrDown, false},
 		{200, `{"error":"invalid_grant"}`, ErrAttempt, true},
 		{401, `{"error":"invalid_client"}`, ErrDown, false},
 		{503, "later", ErrDown, false},
@@ -243,11 +246,34 @@ func TestRefusedCodes(t *testing.T) {
 		i := f.issuer(nil)
 		_, err := f.signIn(i)
 		got := expectFailure(t, c.body, err, c.kind, c.counts)
-		if strings.Contains(got.text, "oops") || c.kind == ErrRefused && !strings.Contains(got.text, i.Redirect) {
+		if c.status >= 500 && !strings.Contains(got.text, "is down") || strings.Contains(got.text, "oops") ||
+			c.kind == ErrRefused && !strings.Contains(got.text, i.Redirect) {
 			t.Errorf("%s: %s", c.body, got.text)
 		}
 		if f.Asked("/token") != 1 {
 			t.Errorf("%s: asked again", c.body)
+		}
+	}
+}
+
+// Who links an identity is asked by the issuer, too, which may have signed in another person on a shared machine.
+func TestLinkAsks(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	i := f.issuer(nil)
+	for _, c := range []struct {
+		purpose        Purpose
+		url            string
+		prompt, maxAge string
+	}{
+		{SignIn, f.URL, "", ""},
+		{Link, f.URL, "login", "0"},
+		{SignIn, "https://accounts.google.com", "", ""},
+		{Link, "https://accounts.google.com", "select_account", ""}, // which has no prompt=login
+	} {
+		i.URL = c.url
+		if _, sent := f.begin(i, c.purpose); sent.Get("prompt") != c.prompt || sent.Get("max_age") != c.maxAge {
+			t.Errorf("%s at %s: the issuer is asked %v", c.purpose, c.url, sent)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func Start(dir string) (ctx context.Context, stop func(), err error) {
 		chromedp.ExecPath(path),
 		chromedp.NoSandbox, // tests may run as root, where the sandbox does not work
 		chromedp.Flag("ignore-certificate-errors", true),
-		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE *.localhost, EXCLUDE 127.0.0.1"),
 		chromedp.UserDataDir(dir),
 		chromedp.WSURLReadTimeout(startLimit),
 	)
