@@ -36,7 +36,7 @@ var budgets = []struct {
 	{"caddymodule/downloads", 420, "the connector's archives"},
 	{"caddymodule/events", 1349, "events and the webhook"},
 	{"caddymodule/fair", 740, "turns, slots and delays"},
-	{"caddymodule/gateway", 853, "what survives a reload"},
+	{"caddymodule/gateway", 895, "what survives a reload"},
 	{"caddymodule/health", 180, "names of states"},
 	{"caddymodule/limits", 1070, "what keys and accounts may use"},
 	{"caddymodule/manage", 6373, "the operations of console, commands and scripts"},

@@ -101,21 +101,23 @@ type Store struct {
 // the first to use the store.
 var errStoreClosed = errors.New("the store was closed together with its configuration")
 
-// NewStore returns a store, which is not open yet.
+// NewStore returns a store, which is not open yet. It writes to logger until a configuration has started, then to the
+// log of the newest one.
 func NewStore(config StoreConfig, logger *slog.Logger, counters Counters) *Store {
 	const settled = time.Second
-	return &Store{
-		config: config, logger: logger, counters: counters, Messages: os.Stderr,
-		Terminal: term.IsTerminal(int(os.Stderr.Fd())),
-		Later: func(ctx context.Context, f func()) {
-			go func() {
-				defer panics.Recover(logger, "welcoming the first user")
-				if wait.For(ctx, settled) == nil {
-					f()
-				}
-			}()
-		},
+	s := &Store{
+		config: config, counters: counters, Messages: os.Stderr, Terminal: term.IsTerminal(int(os.Stderr.Fd())),
 	}
+	s.logger = slog.New(currentLog{s, logger.Handler(), func(h slog.Handler) slog.Handler { return h }})
+	s.Later = func(ctx context.Context, f func()) {
+		go func() {
+			defer panics.Recover(s.logger, "welcoming the first user")
+			if wait.For(ctx, settled) == nil {
+				f()
+			}
+		}()
+	}
+	return s
 }
 
 // Options returns the Options of the store's configuration.

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"math"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,3 +127,33 @@ type emitter chan events.Event
 
 // Emit implements events.Emitter.
 func (e emitter) Emit(event events.Event) { e <- event }
+
+// What outlives configurations writes to the log of the newest one, with its own attributes, and to the first without.
+func TestCurrentLog(t *testing.T) {
+	var logs [3]bytes.Buffer
+	logger := func(i int) *slog.Logger { return slog.New(slog.NewTextHandler(&logs[i], nil)) }
+	handle := NewStore(StoreConfig{}, logger(0), Counters{})
+	log := handle.logger.With("account", "a").WithGroup("request").With("model", "m")
+	one, two := &Gateway{}, &Gateway{}
+	one.Logger, two.Logger = logger(1), logger(2)
+	for _, step := range []struct {
+		reload func()
+		into   int
+	}{
+		{func() {}, 0},
+		{func() { handle.configurations.Push(one) }, 1},
+		{func() { handle.configurations.Push(two) }, 2},
+		{func() { handle.configurations.Remove(two) }, 1}, // the reload has failed
+		{func() { handle.configurations.Remove(one) }, 0},
+	} {
+		step.reload()
+		log.Warn("it failed", "n", 1)
+		for i := range logs {
+			line := logs[i].String()
+			if logs[i].Reset(); (line != "") != (i == step.into) ||
+				line != "" && !strings.Contains(line, `account=a request.model=m request.n=1`) {
+				t.Errorf("in log %d, not %d: %s", i, step.into, line)
+			}
+		}
+	}
+}
