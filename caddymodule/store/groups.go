@@ -95,8 +95,8 @@ var groupKind = &kind[groupRecord, *groupRecord]{
 // bindsAs reports whether another state of the group has the same effect on keys: most sign-ins change only times.
 func (r *groupRecord) bindsAs(o *groupRecord) bool {
 	same := func(a, b ClaimMember) bool { return a.User == b.User }
-	return r.Scope == o.Scope && r.MaxPriority == o.MaxPriority && slices.Equal(r.Members, o.Members) &&
-		slices.EqualFunc(r.ByClaim, o.ByClaim, same)
+	return r.Scope == o.Scope && r.MaxPriority == o.MaxPriority && r.Limits == o.Limits &&
+		slices.Equal(r.Members, o.Members) && slices.EqualFunc(r.ByClaim, o.ByClaim, same)
 }
 
 // Groups returns the groups of an account in order of creation.
