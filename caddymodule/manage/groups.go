@@ -36,8 +36,8 @@ type ClaimedMember struct {
 // Groups lists the groups that the caller may see: members of the account see their own.
 func (s *Service) Groups(ctx context.Context) ([]Group, error) {
 	groups, err := s.GroupsWithoutUse(ctx)
-	if err != nil || len(groups) == 0 {
-		return groups, err
+	if err != nil {
+		return nil, err
 	}
 	return groups, s.addUse(ctx, groups)
 }
@@ -160,6 +160,9 @@ func (s *Service) groupOf(g store.Group, own string, keys map[string][]string) G
 
 // addUse adds what the keys of groups of an account have used.
 func (s *Service) addUse(ctx context.Context, groups []Group) error {
+	if len(groups) == 0 {
+		return nil
+	}
 	if err := s.usageInReach(); err != nil {
 		return err
 	}

@@ -12,11 +12,11 @@ import (
 // UsedQuota is a limit per day or month of which at least 80 percent are used.
 type UsedQuota struct {
 	limits.Crossing
-	Key store.Key // the zero value for a limit of the account
+	Name string // of the key or the group; "" for a limit of the account
 }
 
 // UsedQuotas returns the limits per day and month of which at least 80 percent are used: those of
-// valid keys that the caller may see, and those of the account if the caller may see all of its keys.
+// valid keys and groups that the caller may see, and those of the account if the caller may see all of its keys.
 func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) {
 	keys, err := s.Keys(ctx)
 	if err != nil {
@@ -33,16 +33,30 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 		}
 	}
 	limited = slices.DeleteFunc(limited, func(k store.Key) bool { return !k.Limits.HasQuota() })
-	if len(limited) == 0 {
-		return nil, nil
-	}
-	uses, err := s.KeyUses(ctx, limited)
-	for _, k := range limited {
-		for _, state := range uses[k.ID].States {
+	add := func(name string, states []limits.State) {
+		for _, state := range states {
 			if percent := state.Percent(); percent > 0 {
-				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, k})
+				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, name})
 			}
 		}
+	}
+	if len(limited) > 0 {
+		uses, err := s.KeyUses(ctx, limited)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range limited {
+			add(k.Name, uses[k.ID].States)
+		}
+	}
+	groups, err := s.GroupsWithoutUse(ctx)
+	if err != nil {
+		return nil, err
+	}
+	groups = slices.DeleteFunc(groups, func(g Group) bool { return !g.Limits.HasQuota() })
+	err = s.addUse(ctx, groups)
+	for _, g := range groups {
+		add(g.Name, g.States)
 	}
 	return used, err
 }
