@@ -84,7 +84,7 @@ func TestSignInsWriteNoGroups(t *testing.T) {
 		s := withIssuers(t)
 		mustUser(t, s, "root")
 		g := &groupTest{T: t, Store: s}
-		g.group(store.GroupFields{Name: "team", Claim: "ml"})
+		team := g.group(store.GroupFields{Name: "team", Claim: "ml"})
 		g.group(store.GroupFields{Name: "others", Claim: "x"})
 		var written atomic.Int64
 		defer s.Subscribe(func(c store.Change) {
@@ -105,10 +105,13 @@ func TestSignInsWriteNoGroups(t *testing.T) {
 		}
 		asOf := func(want ...time.Duration) {
 			t.Helper()
-			members := s.ClaimedMembers(s.Groups(account)[0])
 			var got []time.Duration
-			for _, m := range members {
-				got = append(got, time.Since(m.AsOf))
+			for _, group := range s.Groups(account) {
+				for _, m := range s.ClaimedMembers(group) {
+					if group.ID == team.ID {
+						got = append(got, time.Since(m.AsOf))
+					}
+				}
 			}
 			if !slices.Equal(got, want) {
 				t.Errorf("members as of %v ago, want %v", got, want)

@@ -84,19 +84,8 @@ func (r *groupRecord) check() (err error) {
 var groupKind = &kind[groupRecord, *groupRecord]{
 	dir: "groups/", prefix: prefixGroup, what: KindGroup, remains: true,
 	collection: func(r *records) *collection[*groupRecord] { return &r.groups },
-	adopt: func(d *draft, old, next *groupRecord) {
-		if old == nil || !old.bindsAs(next) {
-			d.rebind(next.Account)
-		}
-	},
-	removed: func(d *draft, old *groupRecord) { d.rebind(old.Account) },
-}
-
-// bindsAs reports whether another state of the group has the same effect on keys: most sign-ins change only times.
-func (r *groupRecord) bindsAs(o *groupRecord) bool {
-	same := func(a, b ClaimMember) bool { return a.User == b.User }
-	return r.Scope == o.Scope && r.MaxPriority == o.MaxPriority && r.Limits == o.Limits &&
-		slices.Equal(r.Members, o.Members) && slices.EqualFunc(r.ByClaim, o.ByClaim, same)
+	adopt:      func(d *draft, _, next *groupRecord) { d.rebind(next.Account) },
+	removed:    func(d *draft, old *groupRecord) { d.rebind(old.Account) },
 }
 
 // Groups returns the groups of an account in order of creation.
