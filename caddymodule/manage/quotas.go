@@ -18,12 +18,16 @@ type UsedQuota struct {
 // UsedQuotas returns the limits per day and month of which at least 80 percent are used: those of
 // valid keys and groups that the caller may see, and those of the account if the caller may see all of its keys.
 func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return nil, err
+	}
 	keys, err := s.Keys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var limited []store.Key
-	if account, err := s.account(ctx); err == nil && s.owner(ctx) == "" {
+	own, limited := s.owner(ctx), []store.Key(nil)
+	if own == "" {
 		a, _ := s.store.Account(account)
 		limited = append(limited, store.Key{KeyFields: store.KeyFields{Limits: a.Limits.UsageLimits}})
 	}
@@ -49,11 +53,12 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 			add(k.Name, uses[k.ID].States)
 		}
 	}
-	groups, err := s.GroupsWithoutUse(ctx)
-	if err != nil {
-		return nil, err
+	var groups []Group
+	for _, g := range s.store.Groups(account) {
+		if g.Limits.HasQuota() && (own == "" || g.Has(own)) {
+			groups = append(groups, Group{Group: g})
+		}
 	}
-	groups = slices.DeleteFunc(groups, func(g Group) bool { return !g.Limits.HasQuota() })
 	err = s.addUse(ctx, groups)
 	for _, g := range groups {
 		add(g.Name, g.States)
