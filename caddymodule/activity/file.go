@@ -2,7 +2,6 @@ package activity
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -142,7 +141,12 @@ func (f *file) put(tx *bolt.Tx, r *logged) error {
 // decode returns the request of a row.
 func decode(k, v []byte) (r Request, err error) {
 	err = json.Unmarshal(v[1:], &r)
-	r.Time, r.ID = timeOf(string(k)), cmp.Or(r.ID, string(k[timeDigits:]))
+	r.Time = timeOf(string(k))
+	if id := string(k[timeDigits:]); r.Refusals > 0 {
+		r.first = id
+	} else {
+		r.ID = id
+	}
 	return r, err
 }
 

@@ -40,13 +40,8 @@ func timeOf(cursor string) time.Time {
 	return time.UnixMilli(at).UTC()
 }
 
-// rowID distinguishes requests of a millisecond: their id, or what an entry counts, since it gets other ids.
-func (r *Request) rowID() string {
-	if r.Refusals > 0 {
-		return r.key() + "/" + r.ErrorCode
-	}
-	return r.ID
-}
+// rowID distinguishes requests of a millisecond, also entries of several people.
+func (r *Request) rowID() string { return cmp.Or(r.first, r.ID) }
 
 // newestFirst compares requests by their cursors.
 func newestFirst(a, b Request) int {

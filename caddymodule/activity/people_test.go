@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
-	"github.com/postern-dev/postern/tests/storetest"
 )
 
 // newKey creates a key whose requests name people.
@@ -180,23 +180,55 @@ func TestForgetPerson(t *testing.T) {
 	})
 }
 
-// Refusals of several people in a minute are entries of their own.
+// Refusals of several people in a minute are entries of their own, even if they begin in the same millisecond. To
+// forget a person changes only the entry of this one.
 func TestRefusalsOfPeople(t *testing.T) {
 	t.Parallel()
+	path := filepath.Join(t.TempDir(), "gateway.db")
 	synctest.Test(t, func(t *testing.T) {
-		st := storetest.New(t)
-		l := newLog(t, activity.Options{Store: st})
+		l, st, _ := open(t, path)
 		k := newKey(t, st)
 		for i := range 6 {
 			r := request(i)
 			r.KeyID, r.Person, r.InputTokens, r.OutputTokens = k.ID, fmt.Sprint("person ", i%2), 0, 0
 			r.ErrorClass, r.ErrorCode = activity.PolicyError, "rate_limited"
 			l.Record(account, r)
-			time.Sleep(time.Millisecond)
+			if i%2 == 1 {
+				time.Sleep(time.Millisecond)
+			}
 		}
-		if got := find(t, l, activity.Query{Limit: 10}).Requests; len(got) != 2 || got[0].Refusals != 3 ||
-			got[0].Person == got[1].Person {
-			t.Errorf("%+v", got)
+		check := func(when string, want ...string) {
+			t.Helper()
+			for limit := 1; limit <= 10; limit += 9 {
+				var got []string
+				for q := (activity.Query{Limit: limit}); ; {
+					found := find(t, l, q)
+					for _, r := range found.Requests {
+						got = append(got, fmt.Sprint(r.Person, " ", r.Refusals, " ", r.ID, " ", r.IDs))
+					}
+					if q.Before = found.Next; q.Before == "" {
+						break
+					}
+				}
+				if slices.Sort(got); !slices.Equal(got, want) {
+					t.Errorf("%s, by %d: %q, want %q", when, limit, got, want)
+				}
+			}
 		}
+		want := []string{"person 0 3 req_4 [req_0 req_2 req_4]", "person 1 3 req_5 [req_1 req_3 req_5]"}
+		check("unsaved", want...)
+		time.Sleep(11 * time.Second)
+		check("saved", want...)
+		closeBoth(t, l, st)
+		l, st, _ = open(t, path)
+		synctest.Wait() // it opens the file
+		check("after a restart", want...)
+		_, err := st.ForgetPerson(t.Context(), account, "webui", "person 0")
+		must(t, err)
+		want[0] = " 3 req_4 [req_0 req_2 req_4]"
+		check("forgotten", want...)
+		time.Sleep(11 * time.Minute)
+		check("erased", want...)
+		closeBoth(t, l, st)
 	})
 }

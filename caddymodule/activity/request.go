@@ -27,6 +27,7 @@ type Request struct {
 	Advice           string    `json:"advice,omitempty"`       // what to do; only of a request that is shown alone
 	Refusals         int       `json:"refusals,omitempty"`     // number of requests in this entry, if it counts them
 	IDs              []string  `json:"ids,omitempty"`          // the last ids of the requests in this entry, if it has several
+	first            string    // the first id of this entry
 	Streamed         bool      `json:"streamed"`
 	Dropped          string    `json:"dropped,omitempty"`    // parts that were not sent to the model; at most 1 KiB
 	MaxTokens        int       `json:"max_tokens,omitempty"` // sent in place of a higher limit that did not fit into the window

@@ -37,21 +37,21 @@ const (
 
 // add adds a request, which it may change, and reports whether there is a new row for it.
 func (u *unsaved) add(account string, r *Request) (first bool) {
-	at := r.Time
+	k := unsavedKey{r.ID, r.Person, r.Time}
 	used := r.InputTokens+r.OutputTokens > 0 // it has a row, whatever ended it
 	if outcome := r.Outcome(); !used && (outcome == Refused || outcome == Client) {
-		r.Refusals, at = 1, time.Now().Truncate(time.Minute)
+		r.Refusals, r.first = 1, r.ID
+		k.row, k.at = r.key()+"/"+r.ErrorCode, time.Now().Truncate(time.Minute)
 	}
 	if u.rows[account] == nil {
 		u.rows[account] = make(map[unsavedKey]*Request)
 	}
-	k := unsavedKey{r.rowID(), r.Person, at}
 	old := u.rows[account][k]
 	switch {
 	case old == nil:
 		u.n++
 	case r.Refusals > 0:
-		r.Refusals, r.Time = old.Refusals+1, old.Time
+		r.Refusals, r.Time, r.first = old.Refusals+1, old.Time, old.first
 		if r.IDs = old.IDs; len(r.IDs) == 0 {
 			r.IDs = []string{old.ID}
 		}

@@ -59,6 +59,9 @@ type groupForm struct {
 	Claim       string
 }
 
+// List returns the path of the list that the form belongs to.
+func (f groupForm) List() string { return groupsTab.path }
+
 func newGroupForm(v *visit) groupForm {
 	return groupForm{
 		newKeyForm(v), v.r.PostForm["member"], store.Priority(v.typed("max_priority")), strings.TrimSpace(v.typed("claim")),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/health"
+	"github.com/postern-dev/postern/caddymodule/limits"
 	"github.com/postern-dev/postern/caddymodule/manage"
 	"github.com/postern-dev/postern/caddymodule/store"
 )
@@ -231,8 +232,11 @@ func keyAlerts(keys []manage.Key, now time.Time) (alerts []alert) {
 func quotaAlerts(used []manage.UsedQuota) (alerts []alert) {
 	for _, q := range used {
 		whose, to := "The account", settingsTab.url()
-		if q.Key.ID != "" {
-			whose, to = "Key "+q.Key.Name, keyURL(q.Key.ID)
+		switch {
+		case q.Of == limits.OfGroup:
+			whose, to = "Group "+q.Name, groupURL(q.ID)
+		case q.ID != "":
+			whose, to = "Key "+q.Name, keyURL(q.ID)
 		}
 		text := fmt.Sprintf("%s has used %s of its %s %s.", whose, count(q.Used), count(q.Max),
 			strings.ToLower(limitTitles[q.Limit][0]))

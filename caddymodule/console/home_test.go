@@ -109,20 +109,38 @@ func TestHomeQuotas(t *testing.T) {
 		must(t, err)
 		return k.ID
 	}
+	mia := g.user(store0, "mia")
+	group := func(name string, l limits.UsageLimits, members ...string) string {
+		created, err := g.store.CreateGroup(t.Context(), store0,
+			store.GroupFields{Name: name, Scope: "*", Limits: l, Members: members})
+		must(t, err)
+		return created.ID
+	}
+	team := group("team", limits.UsageLimits{TokensPerDay: 500, TokensPerMonth: 600}, mia.ID)
+	group("rest", limits.UsageLimits{TokensPerDay: 500})
+	k, _, err := g.store.CreateKey(t.Context(), store0, store.KeyFields{Name: "mias", Scope: "*", Owner: mia.ID})
+	must(t, err)
+	g.record(0, activity.Request{KeyID: k.ID, Deployment: "qwen3", BusyMillis: 10, InputTokens: 500})
+	ofTeam := []string{
+		`notice-bad"><a href="/console/groups/` + team + `">Group team has used 500 of its 500 tokens per day.`,
+		`notice"><a href="/console/groups/` + team + `">Group team has used 500 of its 600 tokens per month.`,
+	}
+	has(t, mainOf(g.page("/console/home")), ofTeam...) // without other limits
 	most, all := create("most", limits.UsageLimits{TokensPerMonth: 100_000}),
 		create("all", limits.UsageLimits{TokensPerDay: 1000, RequestsPerDay: 100})
 	some := create("some", limits.UsageLimits{TokensPerDay: 1000})
 	must(t, errOf(g.store.SetAccount(t.Context(), store.DefaultAccount,
-		func(a *store.Account) { a.Limits.RequestsPerDay = 3 })))
+		func(a *store.Account) { a.Limits.RequestsPerDay = 4 })))
 	for key, tokens := range map[string]int{most: 80_000, all: 1200, some: 799} {
 		g.record(0, activity.Request{KeyID: key, Deployment: "qwen3", BusyMillis: 10, InputTokens: tokens})
 	}
 	main := mainOf(g.page("/console/home"))
-	has(t, main, ">Today<", ">82k<",
-		`notice-bad"><a href="/console/settings">The account has used 3 of its 3 requests per day.`,
+	has(t, main, ">Today<", ">82.5k<",
+		`notice-bad"><a href="/console/settings">The account has used 4 of its 4 requests per day.`,
 		`notice-bad"><a href="/console/keys/`+all+"\">Key all has used 1\u202f200 of its 1\u202f000 tokens per day.",
 		`notice"><a href="/console/keys/`+most+"\">Key most has used 80\u202f000 of its 100\u202f000 tokens per month.")
-	lacks(t, main, "Key some has")
+	has(t, main, ofTeam...)
+	lacks(t, main, "Key some has", "Group rest has")
 }
 
 // A connector or a model server names the models that it makes unavailable or degraded. Others have alerts of their

@@ -37,6 +37,9 @@ type keyForm struct {
 	Preview           scopePreview
 }
 
+// List returns the path of the list that the form belongs to.
+func (f keyForm) List() string { return keysTab.path }
+
 // The choices of Days that are not numbers.
 const (
 	keepDays  = "keep"

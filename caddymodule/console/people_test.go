@@ -49,10 +49,15 @@ func TestPeople(t *testing.T) {
 	for _, days := range []string{"1", "7", "62", "x", "-99999999999"} {
 		has(t, g.page(people+"&days="+days), "anna@example.com")
 	}
-	if strings.Contains(strings.Join(regexp.MustCompile(`href="[^"]*"`).FindAllString(page, -1), " "), "anna") {
-		t.Error("a link names a person")
+	requests := g.page("/console/activity")
+	has(t, requests, "anna@example.com", "/console/activity/req_100")
+	for _, page := range []string{page, requests, g.page("/console/activity/req_100")} {
+		if strings.Contains(strings.Join(regexp.MustCompile(`href="[^"]*"`).FindAllString(page, -1), " "), "anna") {
+			t.Error("a link names a person")
+		}
 	}
-	has(t, g.page("/console/activity?search=anna@"), "anna@example.com")
+	has(t, g.page("/console/activity?q=anna@"), "anna@example.com")
+	lacks(t, mainOf(g.page("/console/activity?q=carl@")), "anna@example.com")
 	g.goes(g.post(show+"/forget", "person", "anna@example.com"), people)
 	page = g.page(people)
 	has(t, page, "webui has forgotten the person.", "bert")

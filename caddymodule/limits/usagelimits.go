@@ -33,6 +33,16 @@ func (l UsageLimits) HasQuota() bool {
 	return l.RequestsPerDay > 0 || l.TokensPerDay > 0 || l.TokensPerMonth > 0 || l.SecondsPerDay > 0
 }
 
+// Lowest returns the lower one of each limit.
+func (l UsageLimits) Lowest(o UsageLimits) UsageLimits {
+	for _, f := range fields {
+		if mine, other := f.of(&l), *f.of(&o); other > 0 && (*mine == 0 || other < *mine) {
+			*mine = other
+		}
+	}
+	return l
+}
+
 // MaxLimit is the largest value of a limit.
 const MaxLimit = 2_000_000_000
 

@@ -36,8 +36,8 @@ type ClaimedMember struct {
 // Groups lists the groups that the caller may see: members of the account see their own.
 func (s *Service) Groups(ctx context.Context) ([]Group, error) {
 	groups, err := s.GroupsWithoutUse(ctx)
-	if err != nil || len(groups) == 0 {
-		return groups, err
+	if err != nil {
+		return nil, err
 	}
 	return groups, s.addUse(ctx, groups)
 }
@@ -139,9 +139,9 @@ func (s *Service) RemoveGroup(ctx context.Context, idOrName string) (Group, erro
 
 // groupOf adds to a record what is known of its members and keys. If own is not "", the caller sees only this member.
 func (s *Service) groupOf(g store.Group, own string, keys map[string][]string) Group {
-	if own != "" {
+	if g.ByClaim = s.store.ClaimedMembers(g); own != "" {
 		g.Members = slices.DeleteFunc(slices.Clone(g.Members), func(id string) bool { return id != own })
-		g.ByClaim = slices.DeleteFunc(slices.Clone(g.ByClaim), func(m store.ClaimMember) bool { return m.User != own })
+		g.ByClaim = slices.DeleteFunc(g.ByClaim, func(m store.ClaimMember) bool { return m.User != own })
 	}
 	v := Group{Group: g, MemberNames: []string{}, KeyIDs: keys[g.ID], Keys: len(keys[g.ID])}
 	ids := slices.Clone(g.Members)
@@ -160,6 +160,9 @@ func (s *Service) groupOf(g store.Group, own string, keys map[string][]string) G
 
 // addUse adds what the keys of groups of an account have used.
 func (s *Service) addUse(ctx context.Context, groups []Group) error {
+	if len(groups) == 0 {
+		return nil
+	}
 	if err := s.usageInReach(); err != nil {
 		return err
 	}

@@ -12,18 +12,22 @@ import (
 // UsedQuota is a limit per day or month of which at least 80 percent are used.
 type UsedQuota struct {
 	limits.Crossing
-	Key store.Key // the zero value for a limit of the account
+	Name string // of the key or the group; "" for a limit of the account
 }
 
 // UsedQuotas returns the limits per day and month of which at least 80 percent are used: those of
-// valid keys that the caller may see, and those of the account if the caller may see all of its keys.
+// valid keys and groups that the caller may see, and those of the account if the caller may see all of its keys.
 func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) {
+	account, err := s.account(ctx)
+	if err != nil {
+		return nil, err
+	}
 	keys, err := s.Keys(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var limited []store.Key
-	if account, err := s.account(ctx); err == nil && s.owner(ctx) == "" {
+	own, limited := s.owner(ctx), []store.Key(nil)
+	if own == "" {
 		a, _ := s.store.Account(account)
 		limited = append(limited, store.Key{KeyFields: store.KeyFields{Limits: a.Limits.UsageLimits}})
 	}
@@ -33,16 +37,31 @@ func (s *Service) UsedQuotas(ctx context.Context) (used []UsedQuota, err error) 
 		}
 	}
 	limited = slices.DeleteFunc(limited, func(k store.Key) bool { return !k.Limits.HasQuota() })
-	if len(limited) == 0 {
-		return nil, nil
-	}
-	uses, err := s.KeyUses(ctx, limited)
-	for _, k := range limited {
-		for _, state := range uses[k.ID].States {
+	add := func(name string, states []limits.State) {
+		for _, state := range states {
 			if percent := state.Percent(); percent > 0 {
-				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, k})
+				used = append(used, UsedQuota{limits.Crossing{State: state, Percent: percent}, name})
 			}
 		}
+	}
+	if len(limited) > 0 {
+		uses, err := s.KeyUses(ctx, limited)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range limited {
+			add(k.Name, uses[k.ID].States)
+		}
+	}
+	var groups []Group
+	for _, g := range s.store.Groups(account) {
+		if g.Limits.HasQuota() && (own == "" || g.Has(own)) {
+			groups = append(groups, Group{Group: g})
+		}
+	}
+	err = s.addUse(ctx, groups)
+	for _, g := range groups {
+		add(g.Name, g.States)
 	}
 	return used, err
 }

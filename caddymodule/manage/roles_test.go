@@ -127,11 +127,13 @@ func TestMember(t *testing.T) {
 		{"PATCH", "/keys/mias", `{"priority":"high"}`},
 		{"POST", "/keys", `{"name":"y","limits":{"concurrency":9}}`},
 		{"POST", "/keys", `{"name":"y","priority":"low"}`},
+		{"POST", "/keys", `{"name":"y","user_field":true,"person_limits":{"requests_per_day":9}}`},
 		{"POST", "/setups", `{"client":"claude","priority":"high"}`},
 	} {
 		wantAs[map[string]any](w.gateway, mia, 403, tt.method, tt.path, tt.body)
 	}
 	wantAs[manage.CreatedKey](w.gateway, mia, 201, "POST", "/keys", `{"name":"plain","priority":"normal"}`)
+	wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/plain", `{"user_header":"X-Person"}`)
 	if k := wantAs[manage.Key](w.gateway, mia, 200, "PATCH", "/keys/mias", `{"note":"low"}`); k.Priority != "low" {
 		t.Errorf("changed by its owner: %+v", k)
 	}

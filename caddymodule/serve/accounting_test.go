@@ -262,17 +262,37 @@ func TestAccountAgain(t *testing.T) {
 	}
 }
 
-// Keys without limits cause no allocations for limits.
+// Keys without limits cause no allocations for limits, however many groups they count for.
 func TestUnlimitedAllocates(t *testing.T) {
 	g := newGateway(t, 64<<20)
 	ex := NewExchange()
 	ex.Account, ex.Key, ex.backend = store.DefaultAccount, g.key, g.backend
 	m := &modelRequest{exchange: ex}
-	if n := testing.AllocsPerRun(1000, func() {
-		if _, err := g.router.enterLimits(t.Context(), m); err != nil {
-			t.Fatal(err)
+	enter := func(groups string) {
+		t.Helper()
+		if n := testing.AllocsPerRun(1000, func() {
+			if _, err := g.router.enterLimits(t.Context(), m); err != nil {
+				t.Fatal(err)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", groups, n)
 		}
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
+	enter("no groups")
+	st := g.backend.Store
+	user, err := st.CreateUser(t.Context(), store.DefaultAccount, "anna", "", store.RoleMember)
+	for i := range 5 {
+		fields := store.GroupFields{Name: fmt.Sprint(i), Scope: "*", Members: []string{user.ID}}
+		_, e := st.CreateGroup(t.Context(), store.DefaultAccount, fields)
+		err = cmp.Or(err, e)
+	}
+	_, e := st.EditKey(t.Context(), store.DefaultAccount, g.key.ID(), func(k *store.Key) error {
+		k.Owner = user.ID
+		return nil
+	})
+	err = cmp.Or(err, e)
+	if n := len(st.GroupsOf(g.key.ID())); n != 5 || err != nil {
+		t.Fatal(n, err)
+	}
+	enter("five groups")
 }

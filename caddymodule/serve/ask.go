@@ -88,12 +88,14 @@ var everyModel, _ = scope.Parse("*") // no error: it is valid
 func (withoutKey) ID() string                  { return "" }
 func (c withoutKey) Owner() string             { return string(c) }
 func (withoutKey) Key() store.Key              { return store.Key{} }
-func (withoutKey) Groups() []limits.Subject    { return nil }
 func (withoutKey) Scope() scope.Scope          { return everyModel }
 func (withoutKey) Allows(string) bool          { return true }
 func (withoutKey) DefaultModel() string        { return "" }
 func (withoutKey) Priority() store.Priority    { return store.PriorityNormal }
 func (withoutKey) NamesPeople() (string, bool) { return "", false }
+func (withoutKey) GroupLimits() (groups []limits.Subject, lowest limits.UsageLimits) {
+	return nil, limits.UsageLimits{}
+}
 
 // idle reports whether the request is the gateway's own.
 func (ex *Exchange) idle() bool { return ex.question != nil && ex.question.Idle }

@@ -46,8 +46,9 @@ type authenticated struct {
 type Caller interface {
 	ID() string // "": without a key
 	Owner() string
-	Key() store.Key           // the record
-	Groups() []limits.Subject // that the key counts for
+	Key() store.Key // the record
+	// GroupLimits returns the groups with limits that the key counts for, and the lowest of these limits.
+	GroupLimits() (groups []limits.Subject, lowest limits.UsageLimits)
 	Scope() scope.Scope
 	Allows(model string) bool
 	DefaultModel() string

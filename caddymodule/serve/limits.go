@@ -72,7 +72,8 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 
 // appendLevels appends the subjects whose limits the request must obey, from the account to the person.
 func (ex *Exchange) appendLevels(levels []limits.Subject) []limits.Subject {
-	levels = limits.AppendLevels(levels, ex.Account, ex.Key.Groups(), ex.Key.ID())
+	groups, _ := ex.Key.GroupLimits()
+	levels = limits.AppendLevels(levels, ex.Account, groups, ex.Key.ID())
 	if ex.person != "" && ex.backend.Store.UsageLimits(ex.Account, ex.subject) != (limits.UsageLimits{}) {
 		levels = append(levels, ex.subject)
 	}
@@ -85,7 +86,12 @@ const usualLevels = 3
 // lowest returns the lowest limit of any level, 0 if there is none. limited reports whether a request must be admitted.
 func (ex *Exchange) lowest(of func(limits.UsageLimits) int) (lowest int, limited bool) {
 	var usual [usualLevels]limits.Subject
+	_, ofGroups := ex.Key.GroupLimits()
+	lowest, limited = of(ofGroups), ofGroups.Any()
 	for _, level := range ex.appendLevels(usual[:0]) {
+		if level.Of == limits.OfGroup {
+			continue
+		}
 		l := ex.backend.Store.UsageLimits(ex.Account, level)
 		lowest, limited = dialect.Lowest(lowest, of(l)), limited || l.Any()
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -176,40 +177,43 @@ func TestManyNames(t *testing.T) {
 
 // A limit for each person refuses one person in the caller's dialect, and not the other.
 func TestLimitOfPerson(t *testing.T) {
-	g := newGateway(t, 64<<20)
-	g.answer = func(*http.Request) *http.Response {
-		return respond(200, "application/json", `{"choices":[{"index":0,"message":{"content":"a"}}],`+
-			`"usage":{"prompt_tokens":30,"completion_tokens":10}}`)
-	}
-	ask := func(person string) *httptest.ResponseRecorder {
-		return g.post("/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],`+
-			`"metadata":{"user_id":"`+person+`"}}`)
-	}
-	for name, l := range map[string]limits.UsageLimits{
-		"requests_per_minute": {RequestsPerMinute: 1}, "requests_per_day": {RequestsPerDay: 1},
-		"tokens_per_day": {TokensPerDay: 1}, "seconds_per_day": {SecondsPerDay: 1},
-	} {
-		anna, bert := "anna "+name, "bert "+name
-		g.namePeople(t, store.PersonFields{UserField: true, PersonLimits: l})
-		if w := ask(anna); w.Code != 200 {
-			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t, 64<<20)
+		g.answer = func(*http.Request) *http.Response {
+			time.Sleep(time.Second)
+			return respond(200, "application/json", `{"choices":[{"index":0,"message":{"content":"a"}}],`+
+				`"usage":{"prompt_tokens":30,"completion_tokens":10}}`)
 		}
-		if w := ask(bert); w.Code != 200 {
-			t.Errorf("%s of another person: %d %s", name, w.Code, w.Body)
+		ask := func(person string) *httptest.ResponseRecorder {
+			return g.post("/v1/messages", `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}],`+
+				`"metadata":{"user_id":"`+person+`"}}`)
 		}
-		if w := ask(anna); name != "seconds_per_day" && (w.Code != 429 ||
-			!strings.Contains(w.Body.String(), `"type":"error"`) ||
-			!strings.Contains(w.Body.String(), "This person is limited to 1 ") || strings.Contains(w.Body.String(), anna)) {
-			t.Errorf("%s again: %d %s", name, w.Code, w.Body)
+		for name, l := range map[string]limits.UsageLimits{
+			"requests_per_minute": {RequestsPerMinute: 1}, "requests_per_day": {RequestsPerDay: 1},
+			"tokens_per_day": {TokensPerDay: 1}, "seconds_per_day": {SecondsPerDay: 1},
+		} {
+			anna, bert := "anna "+name, "bert "+name
+			g.namePeople(t, store.PersonFields{UserField: true, PersonLimits: l})
+			if w := ask(anna); w.Code != 200 {
+				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			}
+			if w := ask(bert); w.Code != 200 {
+				t.Errorf("%s of another person: %d %s", name, w.Code, w.Body)
+			}
+			if w := ask(anna); w.Code != 429 ||
+				!strings.Contains(w.Body.String(), `"type":"error"`) ||
+				!strings.Contains(w.Body.String(), "This person is limited to 1 ") || strings.Contains(w.Body.String(), anna) {
+				t.Errorf("%s again: %d %s", name, w.Code, w.Body)
+			}
 		}
-	}
-	if !slices.Contains(g.counts.seen, "limited: requests_per_day of the person") {
-		t.Errorf("observers have seen %q", g.counts.seen)
-	}
-	g.namePeople(t, store.PersonFields{UserField: true})
-	if w := ask("anna requests_per_day"); w.Code != 200 {
-		t.Errorf("without limits: %d %s", w.Code, w.Body)
-	}
+		if !slices.Contains(g.counts.seen, "limited: requests_per_day of the person") {
+			t.Errorf("observers have seen %q", g.counts.seen)
+		}
+		g.namePeople(t, store.PersonFields{UserField: true})
+		if w := ask("anna requests_per_day"); w.Code != 200 {
+			t.Errorf("without limits: %d %s", w.Code, w.Body)
+		}
+	})
 }
 
 // A limit per day counts what a person has used before the gateway started.

@@ -13,10 +13,12 @@ import (
 // bound is what groups make of a key. Keys of the same owner and group share it. It is decided when records change,
 // not for each request.
 type bound struct {
-	groups   []limits.Subject // whose limits hold, by id
-	scope    scope.Scope      // what the key may be used for at most
-	priority int              // the index of the largest one in Priorities
-	left     bool             // the key was given to a group in which its owner is not
+	groups   []limits.Subject // by id
+	limited  []limits.Subject // those with limits
+	lowest   limits.UsageLimits
+	scope    scope.Scope // what the key may be used for at most
+	priority int         // the index of the largest one in Priorities
+	left     bool        // the key was given to a group in which its owner is not
 }
 
 // accountGroups are the groups of an account, to bind keys to them.
@@ -63,7 +65,10 @@ func (g *accountGroups) decide(owner, group string) *bound {
 			continue
 		}
 		b.left = b.left && owner != "" && !r.Has(owner)
-		b.groups = append(b.groups, limits.Subject{Of: limits.OfGroup, ID: r.ID})
+		of := limits.Subject{Of: limits.OfGroup, ID: r.ID}
+		if b.groups = append(b.groups, of); r.Limits != (limits.UsageLimits{}) {
+			b.limited, b.lowest = append(b.limited, of), b.lowest.Lowest(r.Limits)
+		}
 		b.priority = min(b.priority, slices.Index(Priorities(), cmp.Or(r.MaxPriority, PriorityHigh)))
 		scopes = append(scopes, r.scope)
 	}
@@ -140,14 +145,8 @@ func (s *Store) ScopeOf(account string, f KeyFields) (scope.Scope, error) {
 
 // GroupsOf returns the groups that a key counts for. It allocates nothing.
 func (s *Store) GroupsOf(key string) []limits.Subject {
-	r, _ := keyKind.byID(s.view.Load(), key)
-	return r.groups()
-}
-
-// groups returns the groups that the key counts for.
-func (r *keyRecord) groups() []limits.Subject {
-	if r.bound == nil {
-		return nil
+	if r, _ := keyKind.byID(s.view.Load(), key); r.bound != nil {
+		return r.bound.groups
 	}
-	return r.bound.groups
+	return nil
 }

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,5 +74,58 @@ func TestRemovedClaimMember(t *testing.T) {
 			}
 			time.Sleep(store.SessionLife + time.Hour)
 		}
+	})
+}
+
+// A sign-in that changes no member writes no group, and still says as of when the membership is.
+func TestSignInsWriteNoGroups(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := withIssuers(t)
+		mustUser(t, s, "root")
+		g := &groupTest{T: t, Store: s}
+		team := g.group(store.GroupFields{Name: "team", Claim: "ml"})
+		g.group(store.GroupFields{Name: "others", Claim: "x"})
+		var written atomic.Int64
+		defer s.Subscribe(func(c store.Change) {
+			if c.Kind == store.KindGroup {
+				written.Add(1)
+			}
+		})()
+		signIn := func(subject string, want int64, groups ...string) {
+			t.Helper()
+			time.Sleep(time.Hour)
+			_, _, _, err := s.SignInByIssuer(t.Context(), store.IssuerSignIn{
+				Issuer: issuer, Subject: subject, Account: account, Name: subject, Role: store.RoleMember, Groups: groups,
+			})
+			must(t, err)
+			if synctest.Wait(); written.Swap(0) != want {
+				t.Errorf("the sign-in of %s with %v has not written %d groups", subject, groups, want)
+			}
+		}
+		asOf := func(want ...time.Duration) {
+			t.Helper()
+			var got []time.Duration
+			for _, group := range s.Groups(account) {
+				for _, m := range s.ClaimedMembers(group) {
+					if group.ID == team.ID {
+						got = append(got, time.Since(m.AsOf))
+					}
+				}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("members as of %v ago, want %v", got, want)
+			}
+		}
+		signIn("ann", 1, "ml")
+		signIn("bob", 1, "ml")
+		signIn("ann", 0, "ml")
+		asOf(0, time.Hour)
+		signIn("cid", 0)
+		asOf(time.Hour, 2*time.Hour)
+		signIn("bob", 1)
+		asOf(2 * time.Hour)
+		signIn("ann", 1, "ml", "x")
+		asOf(0)
 	})
 }

@@ -84,19 +84,8 @@ func (r *groupRecord) check() (err error) {
 var groupKind = &kind[groupRecord, *groupRecord]{
 	dir: "groups/", prefix: prefixGroup, what: KindGroup, remains: true,
 	collection: func(r *records) *collection[*groupRecord] { return &r.groups },
-	adopt: func(d *draft, old, next *groupRecord) {
-		if old == nil || !old.bindsAs(next) {
-			d.rebind(next.Account)
-		}
-	},
-	removed: func(d *draft, old *groupRecord) { d.rebind(old.Account) },
-}
-
-// bindsAs reports whether another state of the group has the same effect on keys: most sign-ins change only times.
-func (r *groupRecord) bindsAs(o *groupRecord) bool {
-	same := func(a, b ClaimMember) bool { return a.User == b.User }
-	return r.Scope == o.Scope && r.MaxPriority == o.MaxPriority && slices.Equal(r.Members, o.Members) &&
-		slices.EqualFunc(r.ByClaim, o.ByClaim, same)
+	adopt:      func(d *draft, _, next *groupRecord) { d.rebind(next.Account) },
+	removed:    func(d *draft, old *groupRecord) { d.rebind(old.Account) },
 }
 
 // Groups returns the groups of an account in order of creation.
@@ -270,8 +259,24 @@ func checkGroup(t *tx, r *keyRecord) error {
 	return nil
 }
 
+// ClaimedMembers returns the members of a group by its claim, as of their last sign-ins with it.
+func (s *Store) ClaimedMembers(g Group) []ClaimMember {
+	v, members := s.view.Load(), slices.Clone(g.ByClaim)
+	for i := range members {
+		m := &members[i]
+		u, _ := userKind.byID(v, m.User)
+		for _, at := range u.Identities {
+			if slices.Contains(at.Groups, g.Claim) && at.SignedInAt.After(m.AsOf) {
+				m.AsOf = at.SignedInAt
+			}
+		}
+	}
+	return members
+}
+
 // setClaimGroups sets the groups of which a user is a member by the claim of an issuer to those with one of these
-// values. Members by hand are not changed.
+// values. Members by hand are not changed. It writes only groups whose members change: else sign-ins of many members
+// at a time would conflict.
 func setClaimGroups(t *tx, u User, values []string) {
 	for _, known := range groupKind.loadAll(t, u.Account) {
 		is := known.Claim != "" && slices.Contains(values, known.Claim)
@@ -282,15 +287,22 @@ func setClaimGroups(t *tx, u User, values []string) {
 		if g == nil || g.Claim != known.Claim {
 			continue
 		}
-		if is != g.hasByClaim(u.ID) { // to join bounds a key, too
+		was, before := g.hasByClaim(u.ID), len(g.ByClaim)
+		if is != was { // to join bounds a key, too
 			t.confirmed()
 		}
 		old := t.s.now().Add(-SessionLife) // other gateways may have added a new user just now
 		g.ByClaim = slices.DeleteFunc(g.ByClaim, func(m ClaimMember) bool {
-			return m.User == u.ID || m.AsOf.Before(old) && !t.s.ownsKeys(u.Account, m.User)
+			if m.User == u.ID {
+				return !is
+			}
+			return m.AsOf.Before(old) && !t.s.ownsKeys(u.Account, m.User)
 		})
-		if is {
+		if is && !was {
 			g.ByClaim = append(g.ByClaim, ClaimMember{u.ID, t.s.time()})
+		}
+		if is == was && len(g.ByClaim) == before {
+			continue
 		}
 		if len(g.ByClaim) > maxMembers && t.err == nil {
 			t.err = Errorf(ErrLimit, "the group %q has %d members by the claim, which is the maximum: ask an admin to change "+

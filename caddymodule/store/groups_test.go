@@ -75,6 +75,14 @@ func (g *groupTest) uses(what string, k *store.LiveKey, want string) {
 	}
 }
 
+// limited checks the groups with limits of a key, and the lowest of these limits.
+func (g *groupTest) limited(k *store.LiveKey, want []limits.Subject, lowest limits.UsageLimits) {
+	g.Helper()
+	if groups, got := k.GroupLimits(); !slices.Equal(groups, want) || got != lowest {
+		g.Errorf("groups %v with the limits %+v, want %v and %+v", groups, got, want, lowest)
+	}
+}
+
 // A key may use what one of its groups allows, and the limits and the priority of these groups hold.
 func TestGroups(t *testing.T) {
 	path := tempStore(t)
@@ -104,10 +112,17 @@ func TestGroups(t *testing.T) {
 	g.uses("a scope within one of them", narrow, "b")
 	g.uses("a second user", free, "b")
 	want := []limits.Subject{{Of: limits.OfGroup, ID: one.ID}, {Of: limits.OfGroup, ID: two.ID}}
-	if of.Priority() != store.PriorityNormal || !slices.Equal(of.Groups(), want) ||
-		!slices.Equal(s.GroupsOf(of.ID()), want) {
-		t.Errorf("priority %q, groups %v", of.Priority(), of.Groups())
+	if got := s.GroupsOf(of.ID()); of.Priority() != store.PriorityNormal || !slices.Equal(got, want) {
+		t.Errorf("priority %q, groups %v", of.Priority(), got)
 	}
+	g.limited(of, want[:1], limits.UsageLimits{TokensPerDay: 100})
+	g.edit("two", func(f *store.GroupFields) { f.Limits = limits.UsageLimits{TokensPerDay: 200, Concurrency: 2} })
+	g.limited(of, want, limits.UsageLimits{TokensPerDay: 100, Concurrency: 2})
+	g.edit("two", func(f *store.GroupFields) { f.Limits = limits.UsageLimits{TokensPerDay: 50} })
+	g.limited(of, want, limits.UsageLimits{TokensPerDay: 50})
+	g.edit("two", func(f *store.GroupFields) { f.Limits = limits.UsageLimits{} })
+	g.limited(of, want[:1], limits.UsageLimits{TokensPerDay: 100})
+	g.limited(none, nil, limits.UsageLimits{})
 	if l := s.UsageLimits(account, want[0]); l.TokensPerDay != 100 || s.UsageLimits("other", want[0]).Any() {
 		t.Errorf("limits %+v", l)
 	}
@@ -128,7 +143,7 @@ func TestGroups(t *testing.T) {
 		live, _ := s.FindKey(g.secrets["ann"])
 		live.Refusal(netip.Addr{})
 		live.Allows("c")
-		live.Groups()
+		live.GroupLimits()
 		live.Priority()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

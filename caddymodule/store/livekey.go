@@ -44,8 +44,14 @@ func (k *LiveKey) Owner() string {
 	return cmp.Or(r.Owner, r.ID)
 }
 
-// Groups returns the groups that the key counts for.
-func (k *LiveKey) Groups() []limits.Subject { return k.record.Load().groups() }
+// GroupLimits returns the groups with limits that the key counts for, and the lowest of their limits. It looks nothing
+// up.
+func (k *LiveKey) GroupLimits() (groups []limits.Subject, lowest limits.UsageLimits) {
+	if b := k.record.Load().bound; b != nil {
+		return b.limited, b.lowest
+	}
+	return nil, lowest
+}
 
 // Scope returns what the key may be used for.
 func (k *LiveKey) Scope() scope.Scope { return k.record.Load().scope }

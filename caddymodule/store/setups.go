@@ -99,6 +99,10 @@ func (s *Store) UseSetup(ctx context.Context, code Setup, name, client string) (
 		now := s.time()
 		old, err := findKey(t, r.Account, name)
 		if err == nil && old.State(now) == KeyValid && old.Client == client && old.Owner == r.Owner {
+			if old.LeftGroup = checkGroup(t, old) != nil; old.LeftGroup {
+				return Key{}, Errorf(ErrConflict, "the key %q is suspended, because %s: change its group, or revoke it first",
+					old.Name, old.Suspension())
+			}
 			old.rotate(ctx, r.Hash, r.Shown, now, DefaultGrace)
 			t.confirmed()
 			keyKind.save(t, old)

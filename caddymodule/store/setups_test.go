@@ -133,6 +133,34 @@ func TestSetupRenews(t *testing.T) {
 	wantError(t, errOf(trade(bob, "claude")), store.ErrLimit, "has 2 API keys")
 }
 
+// A trade for a key that is suspended, because its owner has left the group of the key, changes nothing.
+func TestSetupOfSuspendedKey(t *testing.T) {
+	t.Parallel()
+	s := newClock().open(t, tempStore(t))
+	ann := mustUser(t, s, "Ann")
+	g := &groupTest{T: t, Store: s}
+	g.group(store.GroupFields{Name: "team", Members: []string{ann.ID}})
+	trade := func(group string) (store.Key, string, error) {
+		setup, _ := mustSetup(as(t, ann, ""), t, s, store.KeyFields{Name: "Ann", Scope: "*", Owner: ann.ID, Group: group})
+		return s.UseSetup(as(t, ann, ""), setup, "box", "claude")
+	}
+	first, secret, err := trade("team")
+	must(t, err)
+	g.edit("team", func(f *store.GroupFields) { f.Members = nil })
+	wantError(t, errOf(trade("")), store.ErrConflict, `the key "box" is suspended, because its owner is not in the group`)
+	live, found := s.FindKey(secret)
+	if now := live.Key(); !found || now.RotatedAt != nil || now.Shown != first.Shown || now.Previous != nil {
+		t.Errorf("the suspended key: %+v", now)
+	}
+	g.edit("team", func(f *store.GroupFields) { f.Members = []string{ann.ID} })
+	second, _, err := trade("")
+	if err != nil || second.ID != first.ID || second.Group != first.Group || second.LeftGroup {
+		t.Errorf("back in the group: %+v, %v", second, err)
+	}
+	must(t, errOf(s.RemoveGroup(t.Context(), account, "team")))
+	wantError(t, errOf(trade("")), store.ErrConflict, "or the group was removed: change its group")
+}
+
 // A code is invalid once its creator may no longer do what it could.
 func TestSetupOfAnotherRole(t *testing.T) {
 	t.Parallel()
