@@ -275,7 +275,7 @@ func TestAuthenticateAllocatesNothing(t *testing.T) {
 	_, secret := g.newKey(t, store.DefaultAccount, "*")
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header.Set("Authorization", "Bearer "+secret)
-	if n := testing.AllocsPerRun(100, func() {
+	if n := testing.AllocsPerRun(1000, func() {
 		if key, _, err := authenticate(r.Context(), g.backend.Store, r.Header, netip.Addr{}); key.LiveKey == nil ||
 			err != nil {
 			t.Error(err)

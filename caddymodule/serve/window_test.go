@@ -267,7 +267,7 @@ func TestUnknownWindowsCostNothing(t *testing.T) {
 	c := g.request(ex)
 	c.deployment, c.size = g.deployment(), 1<<20
 	r := &routing{Router: g.router, modelRequest: &c.modelRequest, deployment: &c.deployment}
-	if n := testing.AllocsPerRun(100, func() {
+	if n := testing.AllocsPerRun(1000, func() {
 		if derr := c.fitPrompt(); derr != nil {
 			t.Error(derr)
 		}

@@ -139,7 +139,7 @@ func TestGroups(t *testing.T) {
 		live, _ := s.FindKey(g.secrets[name])
 		g.uses("after a restart", live.LiveKey, want)
 	}
-	if n := testing.AllocsPerRun(100, func() {
+	if n := testing.AllocsPerRun(1000, func() {
 		live, _ := s.FindKey(g.secrets["ann"])
 		live.Refusal(netip.Addr{})
 		live.Allows("c")
