@@ -333,7 +333,9 @@ func TestIssuerPace(t *testing.T) {
 	o := newOffice(t)
 	codes := map[int]int{}
 	for range 70 {
+		began := time.Now()
 		codes[o.browser().visit(startPath).Code]++
+		o.pass(-time.Since(began)) // on a slow machine, one more may sign in each second
 	}
 	if codes[http.StatusServiceUnavailable] == 0 || codes[http.StatusSeeOther] < 60 {
 		t.Errorf("%v", codes)
