@@ -215,7 +215,7 @@ func testConnectorKilledUnderLoad(t *testing.T, g *harness.Gateway) {
 			strings.Contains(o.body, `"code":"upstream_error"`):
 			begun++
 		case o.status == 502 && strings.Contains(o.body, `"code":"upstream_unreachable"`),
-			o.status == 503 && strings.Contains(o.body, "does not answer"): // by when it was started again
+			o.status == 503 && strings.Contains(o.body, "is not responding"): // by when it was started again
 			blind++
 		default:
 			t.Errorf("request %s: status %d, %v, %s", o.id, o.status, o.err, clip(o.body))

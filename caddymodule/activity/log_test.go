@@ -131,19 +131,21 @@ func TestRecordAllocates(t *testing.T) {
 // A request that a revocation has ended in its answer keeps a row of its own, among refusals of the key.
 func TestRequestThatWasCut(t *testing.T) {
 	t.Parallel()
-	l := newLog(t, activity.Options{Store: storetest.New(t)})
-	for i := range 4 {
-		r := request(i)
-		r.Status, r.ErrorClass, r.ErrorCode = 401, activity.PolicyError, "invalid_api_key"
-		if i > 1 {
-			r.InputTokens, r.OutputTokens = 0, 0
+	synctest.Test(t, func(t *testing.T) {
+		l := newLog(t, activity.Options{Store: storetest.New(t)})
+		for i := range 4 {
+			r := request(i)
+			r.Status, r.ErrorClass, r.ErrorCode = 401, activity.PolicyError, "invalid_api_key"
+			if i > 1 {
+				r.InputTokens, r.OutputTokens = 0, 0
+			}
+			l.Record(account, r)
 		}
-		l.Record(account, r)
-	}
-	rows := l.Recent(account)
-	slices.SortFunc(rows, func(a, b activity.Request) int { return cmp.Compare(a.ID, b.ID) })
-	if len(rows) != 3 || rows[0].ID != "req_0" || rows[0].Refusals != 0 || rows[1].ID != "req_1" ||
-		rows[1].OutputTokens != 10 || rows[2].Refusals != 2 {
-		t.Errorf("%+v", rows)
-	}
+		rows := l.Recent(account)
+		slices.SortFunc(rows, func(a, b activity.Request) int { return cmp.Compare(a.ID, b.ID) })
+		if len(rows) != 3 || rows[0].ID != "req_0" || rows[0].Refusals != 0 || rows[1].ID != "req_1" ||
+			rows[1].OutputTokens != 10 || rows[2].Refusals != 2 {
+			t.Errorf("%+v", rows)
+		}
+	})
 }

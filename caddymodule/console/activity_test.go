@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -15,73 +16,75 @@ import (
 )
 
 func TestActivity(t *testing.T) {
-	g := newGateway(t)
-	has(t, mainOf(g.page("/console/activity")), "No requests yet", `href="/console/start#request-title"`)
-	c := g.connector("gpu-box")
-	now := time.Now().UTC()
-	add := func(ago time.Duration, r activity.Request) {
-		r.Time = now.Add(-ago)
-		g.log.Record(store.DefaultAccount, r)
-	}
-	add(0, activity.Request{
-		ID: "req_1", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: c.ID, Dialect: "messages",
-		Model: "claude-haiku", Operation: "messages",
-		Status: 200, Streamed: true, WaitMillis: 1200, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934,
-		OutputTokens: 312,
-	})
-	add(0, activity.Request{
-		ID: "req_2", KeyName: mean, Model: mean, Dialect: "chat", Status: 404, ErrorClass: activity.CallerError,
-		ErrorCode: "model_not_found", Error: "The model `…` does not exist.", DurationMillis: 1,
-	})
-	add(2*time.Hour, activity.Request{
-		ID: "req_3", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3",
-		Connector: "con_gone", Dialect: "chat", Status: 502, ErrorClass: activity.UpstreamError,
-		ErrorCode: "upstream_unreachable",
-	})
-	add(48*time.Hour, activity.Request{
-		ID: "req_4", Deployment: "qwen3", Operation: activity.Test, Status: 200,
-		Estimated: true, InputTokens: 9,
-	})
-	for range 30 {
-		g.log.Refuse(store.DefaultAccount,
-			activity.Request{
-				ID: "req_5", Time: now, KeyID: "key_2", KeyName: "old", Dialect: "chat", Status: 401,
-				ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked.",
-			})
-	}
-	has(t, g.page("/console/activity?model=qwen3&status=ok&q=+lap"),
-		`href="/console/api/activity?format=csv&amp;model=qwen3&amp;search=lap&amp;status=ok" download`)
-	page := g.page("/console/activity")
-	plain(t, page)
-	main := mainOf(page)
-	has(t, main, "laptop", "qwen3", ">gpu-box</a>", "asked for claude-haiku", ">con_gone</a>", "messages",
-		"1.2 s", "2.3 s",
-		"210 ms",
-		"12\u202f934", "≈ 9",
-		`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
-		"model_not_found</code> The model <code>…</code> does not exist.",
-		now.Format(">15:04:05<"), now.Add(-48*time.Hour).Format(">2 Jan, 15:04:05<"), "30 times within a minute",
-		`<option value="console">`, "The last requests")
-	for query, want := range map[string][]string{
-		"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"},
-		"q=502": {"req_3"}, "user=nobody": nil, "until=2020-01-01T00:00:00Z": nil, "q=nothing": nil,
-		"key=key_1":   {"req_1", "req_3"},
-		"key=console": {"req_4"}, "model=qwen3&since=24h": {"req_1", "req_3"}, "since=1h": {"req_1", "req_2", "req_5"},
-		"since=7d&status=ok": {"req_1", "req_4"},
-		"status=failed":      {"req_3"}, "status=client": {"req_2"}, "status=refused": {"req_5"},
-		"status=failed&key=console": nil,
-	} {
-		found := mainOf(g.page("/console/activity?" + query))
-		for _, id := range []string{"req_1", "req_2", "req_3", "req_4", "req_5"} {
-			if got := strings.Contains(found, "/console/activity/"+id); got != slices.Contains(want, id) {
-				t.Errorf("%s has %s: %t", query, id, got)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		has(t, mainOf(g.page("/console/activity")), "No requests yet", `href="/console/start#request-title"`)
+		c := g.connector("gpu-box")
+		now := time.Now().UTC()
+		add := func(ago time.Duration, r activity.Request) {
+			r.Time = now.Add(-ago)
+			g.log.Record(store.DefaultAccount, r)
+		}
+		add(0, activity.Request{
+			ID: "req_1", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3", Connector: c.ID, Dialect: "messages",
+			Model: "claude-haiku", Operation: "messages",
+			Status: 200, Streamed: true, WaitMillis: 1200, DurationMillis: 2340, FirstTokenMillis: 210, InputTokens: 12934,
+			OutputTokens: 312,
+		})
+		add(0, activity.Request{
+			ID: "req_2", KeyName: mean, Model: mean, Dialect: "chat", Status: 404, ErrorClass: activity.CallerError,
+			ErrorCode: "model_not_found", Error: "The model `…` does not exist.", DurationMillis: 1,
+		})
+		add(2*time.Hour, activity.Request{
+			ID: "req_3", KeyID: "key_1", KeyName: "laptop", Deployment: "qwen3",
+			Connector: "con_gone", Dialect: "chat", Status: 502, ErrorClass: activity.UpstreamError,
+			ErrorCode: "upstream_unreachable",
+		})
+		add(48*time.Hour, activity.Request{
+			ID: "req_4", Deployment: "qwen3", Operation: activity.Test, Status: 200,
+			Estimated: true, InputTokens: 9,
+		})
+		for range 30 {
+			g.log.Refuse(store.DefaultAccount,
+				activity.Request{
+					ID: "req_5", Time: now, KeyID: "key_2", KeyName: "old", Dialect: "chat", Status: 401,
+					ErrorClass: activity.PolicyError, ErrorCode: "invalid_api_key", Error: "This API key has been revoked.",
+				})
+		}
+		has(t, g.page("/console/activity?model=qwen3&status=ok&q=+lap"),
+			`href="/console/api/activity?format=csv&amp;model=qwen3&amp;search=lap&amp;status=ok" download`)
+		page := g.page("/console/activity")
+		plain(t, page)
+		main := mainOf(page)
+		has(t, main, "laptop", "qwen3", ">gpu-box</a>", "asked for claude-haiku", ">con_gone</a>", "messages",
+			"1.2 s", "2.3 s",
+			"210 ms",
+			"12\u202f934", "≈ 9",
+			`badge-ok">200`, `badge">404`, `badge-bad">502`, `badge">401`, `badge">test`,
+			"model_not_found</code> The model <code>…</code> does not exist.",
+			now.Format(">15:04:05<"), now.Add(-48*time.Hour).Format(">2 Jan, 15:04:05<"), "30 times within a minute",
+			`<option value="console">`, "The last requests")
+		for query, want := range map[string][]string{
+			"q=LAPTOP": {"req_1", "req_3"}, "q=req_3": {"req_3"}, "q=not+exist": {"req_2"}, "connector=gpu-box": {"req_1"},
+			"q=502": {"req_3"}, "user=nobody": nil, "until=1999-01-01T00:00:00Z": nil, "q=nothing": nil,
+			"key=key_1":   {"req_1", "req_3"},
+			"key=console": {"req_4"}, "model=qwen3&since=24h": {"req_1", "req_3"}, "since=1h": {"req_1", "req_2", "req_5"},
+			"since=7d&status=ok": {"req_1", "req_4"},
+			"status=failed":      {"req_3"}, "status=client": {"req_2"}, "status=refused": {"req_5"},
+			"status=failed&key=console": nil,
+		} {
+			found := mainOf(g.page("/console/activity?" + query))
+			for _, id := range []string{"req_1", "req_2", "req_3", "req_4", "req_5"} {
+				if got := strings.Contains(found, "/console/activity/"+id); got != slices.Contains(want, id) {
+					t.Errorf("%s has %s: %t", query, id, got)
+				}
+			}
+			if want == nil {
+				has(t, found, "No request matches")
 			}
 		}
-		if want == nil {
-			has(t, found, "No request matches")
-		}
-	}
-	g.refused(g.get("/console/activity?since=junk"), http.StatusBadRequest, "")
+		g.refused(g.get("/console/activity?since=junk"), http.StatusBadRequest, "")
+	})
 }
 
 // Each request has a page.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/postern-dev/postern/caddymodule/compat"
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -112,33 +113,35 @@ func TestClientSetupWindows(t *testing.T) {
 
 // Trades that are refused.
 func TestRefusedTrades(t *testing.T) {
-	g := newGateway(t)
-	for body, want := range map[string]int{
-		`{"code":"USE-0000-0000","client":"claude","machine":"x"}`: http.StatusNotFound,
-		`{"code":"","client":"claude"}`:                            http.StatusNotFound,
-		`{"code":"USE-0000-0001","client":"none"}`:                 http.StatusBadRequest,
-		`{"code":1}`: http.StatusBadRequest,
-		`code`:       http.StatusBadRequest,
-		``:           http.StatusBadRequest,
-		`{"machine":"` + strings.Repeat("x", 4<<10) + `"}`: http.StatusBadRequest,
-	} {
-		w := g.trade(body)
-		var answer map[string]string
-		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != want || answer["error"] == "" {
-			t.Errorf("%.60s: status %d, not %d; %s", body, w.Code, want, w.Body)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		for body, want := range map[string]int{
+			`{"code":"USE-0000-0000","client":"claude","machine":"x"}`: http.StatusNotFound,
+			`{"code":"","client":"claude"}`:                            http.StatusNotFound,
+			`{"code":"USE-0000-0001","client":"none"}`:                 http.StatusBadRequest,
+			`{"code":1}`: http.StatusBadRequest,
+			`code`:       http.StatusBadRequest,
+			``:           http.StatusBadRequest,
+			`{"machine":"` + strings.Repeat("x", 4<<10) + `"}`: http.StatusBadRequest,
+		} {
+			w := g.trade(body)
+			var answer map[string]string
+			if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != want || answer["error"] == "" {
+				t.Errorf("%.60s: status %d, not %d; %s", body, w.Code, want, w.Body)
+			}
 		}
-	}
-	codes := map[int]int{}
-	for i := range 8 {
-		w := g.trade(fmt.Sprintf(`{"code":"USE-0000-000%d","client":"claude"}`, i))
-		if codes[w.Code]++; w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") == "" {
-			t.Error("no Retry-After")
+		codes := map[int]int{}
+		for i := range 8 {
+			w := g.trade(fmt.Sprintf(`{"code":"USE-0000-000%d","client":"claude"}`, i))
+			if codes[w.Code]++; w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") == "" {
+				t.Error("no Retry-After")
+			}
 		}
-	}
-	if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusNotFound] == 0 {
-		t.Errorf("statuses %v", codes)
-	}
-	g.refused(g.get("/console/use"), http.StatusMethodNotAllowed, "")
+		if codes[http.StatusTooManyRequests] == 0 || codes[http.StatusNotFound] == 0 {
+			t.Errorf("statuses %v", codes)
+		}
+		g.refused(g.get("/console/use"), http.StatusMethodNotAllowed, "")
+	})
 }
 
 // Members set up clients of their own. Admins set up those of others.

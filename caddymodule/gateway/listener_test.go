@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -110,35 +111,37 @@ func TestResetKeys(t *testing.T) {
 // A connector that another edge has just created or rotated is accepted. It is not denied
 // permanently while this gateway may have missed the change.
 func TestConnectorOfAnotherEdge(t *testing.T) {
-	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	other, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
-	st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
-	authenticate := authenticateWith(st)
-	c, secret, err := other.CreateConnector(t.Context(), store.DefaultAccount, "box")
-	must(t, err)
-	edge.Cut(true)
-	if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
-		t.Errorf("unknown, without the store: %v", err)
-	}
-	edge.Cut(false)
-	if _, err := authenticate(t.Context(), c.ID, secret); err != nil {
-		t.Errorf("unknown: %v", err)
-	}
-	_, rotated, err := other.RotateConnector(t.Context(), store.DefaultAccount, c.ID, 0)
-	must(t, err)
-	if _, err := authenticate(t.Context(), c.ID, rotated); err != nil {
-		t.Errorf("a new secret: %v", err)
-	}
-	if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrRotated) {
-		t.Errorf("the old secret: %v", err)
-	}
-	if _, err := authenticate(t.Context(), c.ID, "wrong"); err == nil || errors.Is(err, tunnel.ErrUnavailable) {
-		t.Errorf("a wrong secret: %v", err)
-	}
-	edge.Lose(true)
-	for _, secret := range []string{secret, "wrong"} {
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+		other, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+		st, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
+		authenticate := authenticateWith(st)
+		c, secret, err := other.CreateConnector(t.Context(), store.DefaultAccount, "box")
+		must(t, err)
+		edge.Cut(true)
 		if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
-			t.Errorf("a gateway that has lost its store: %v", err)
+			t.Errorf("unknown, without the store: %v", err)
 		}
-	}
+		edge.Cut(false)
+		if _, err := authenticate(t.Context(), c.ID, secret); err != nil {
+			t.Errorf("unknown: %v", err)
+		}
+		_, rotated, err := other.RotateConnector(t.Context(), store.DefaultAccount, c.ID, 0)
+		must(t, err)
+		if _, err := authenticate(t.Context(), c.ID, rotated); err != nil {
+			t.Errorf("a new secret: %v", err)
+		}
+		if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrRotated) {
+			t.Errorf("the old secret: %v", err)
+		}
+		if _, err := authenticate(t.Context(), c.ID, "wrong"); err == nil || errors.Is(err, tunnel.ErrUnavailable) {
+			t.Errorf("a wrong secret: %v", err)
+		}
+		edge.Lose(true)
+		for _, secret := range []string{secret, "wrong"} {
+			if _, err := authenticate(t.Context(), c.ID, secret); !errors.Is(err, tunnel.ErrUnavailable) {
+				t.Errorf("a gateway that has lost its store: %v", err)
+			}
+		}
+	})
 }

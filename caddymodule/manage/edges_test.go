@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -92,15 +93,17 @@ func TestProblemOfEdge(t *testing.T) {
 // An account that another edge created is found.
 func TestAccountOfAnotherEdge(t *testing.T) {
 	t.Parallel()
-	g, edge, other := newEdge(t)
-	must(t, errOf(other.CreateAccount(t.Context(), "team")))
-	edge.Cut(true)
-	if w := g.do("GET", "/keys?account=team", ""); w.Code != http.StatusServiceUnavailable {
-		t.Errorf("without the store: %d %s", w.Code, w.Body)
-	}
-	edge.Cut(false)
-	want[[]any](g, 200, "GET", "/keys?account=team", "")
-	want[map[string]any](g, 404, "GET", "/keys?account=none", "")
+	synctest.Test(t, func(t *testing.T) {
+		g, edge, other := newEdge(t)
+		must(t, errOf(other.CreateAccount(t.Context(), "team")))
+		edge.Cut(true)
+		if w := g.do("GET", "/keys?account=team", ""); w.Code != http.StatusServiceUnavailable {
+			t.Errorf("without the store: %d %s", w.Code, w.Body)
+		}
+		edge.Cut(false)
+		want[[]any](g, 200, "GET", "/keys?account=team", "")
+		want[map[string]any](g, 404, "GET", "/keys?account=none", "")
+	})
 }
 
 // A change that edges have not confirmed is answered with 202 and these edges, and logged.

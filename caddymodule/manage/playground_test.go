@@ -92,35 +92,38 @@ func TestPlayIsBounded(t *testing.T) {
 // Tests and the playground count for the limits of the account, which refuse them in the words that
 // clients get.
 func TestConsoleIsLimited(t *testing.T) {
-	asked := 0
-	g := playGateway(t, func(w http.ResponseWriter, r *http.Request) {
-		asked++
-		events(hello, more, stop, usage, done)(w, r)
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		g := playGateway(t, func(w http.ResponseWriter, r *http.Request) {
+			asked++
+			events(hello, more, stop, usage, done)(w, r)
+		})
+		g.limit(limits.UsageLimits{RequestsPerDay: 1, MaxOutputTokens: 50})
+		play := manage.Play{Model: "public", Prompt: "Hi", MaxTokens: 20}
+		if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || got.Error != "" {
+			t.Errorf("the first: %+v, %v", got, err)
+		}
+		synctest.Wait()
+		const words = "Quota used up. This account is limited to 1 request per day and has used 1."
+		got, err := g.service.Play(asOperator(t.Context()), play, nil)
+		if err != nil || !strings.HasPrefix(got.Error, words) {
+			t.Errorf("the next one: %+v, %v", got, err)
+		}
+		test, err := g.service.TestDeployment(asOperator(t.Context()), "public")
+		if err != nil || test.OK || !strings.HasPrefix(test.Error, words) {
+			t.Errorf("a test: %+v, %v", test, err)
+		}
+		if asked != 1 {
+			t.Errorf("the model server was asked %d times", asked)
+		}
+		recent := g.activity.Recent("default")
+		if len(recent) != 2 || !slices.ContainsFunc(recent, func(r activity.Request) bool {
+			return r.Refusals == 2 && r.Operation == activity.Test && r.Status == http.StatusTooManyRequests &&
+				r.ErrorClass == activity.PolicyError && r.BusyMillis == 0
+		}) {
+			t.Errorf("%+v", recent)
+		}
 	})
-	g.limit(limits.UsageLimits{RequestsPerDay: 1, MaxOutputTokens: 50})
-	play := manage.Play{Model: "public", Prompt: "Hi", MaxTokens: 20}
-	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || got.Error != "" {
-		t.Errorf("the first: %+v, %v", got, err)
-	}
-	wait.Until(t, "the prompt is counted", func() bool { return len(g.activity.Recent("default")) == 1 })
-	const words = "Quota used up. This account is limited to 1 request per day and has used 1."
-	if got, err := g.service.Play(asOperator(t.Context()), play, nil); err != nil || !strings.HasPrefix(got.Error, words) {
-		t.Errorf("the next one: %+v, %v", got, err)
-	}
-	test, err := g.service.TestDeployment(asOperator(t.Context()), "public")
-	if err != nil || test.OK || !strings.HasPrefix(test.Error, words) {
-		t.Errorf("a test: %+v, %v", test, err)
-	}
-	if asked != 1 {
-		t.Errorf("the model server was asked %d times", asked)
-	}
-	recent := g.activity.Recent("default")
-	if len(recent) != 2 || !slices.ContainsFunc(recent, func(r activity.Request) bool {
-		return r.Refusals == 2 && r.Operation == activity.Test && r.Status == http.StatusTooManyRequests &&
-			r.ErrorClass == activity.PolicyError && r.BusyMillis == 0
-	}) {
-		t.Errorf("%+v", recent)
-	}
 }
 
 // The tokens of an answer count for the limits of the account, even if the user leaves before its end.

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/manage"
@@ -156,35 +157,37 @@ func TestSetupRoles(t *testing.T) {
 
 // A code that is sent again was not guessed: others at the address may go on.
 func TestUsedCodeIsNoGuess(t *testing.T) {
-	g := newGateway(t)
-	g.chatModel()
-	made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
-	var group sync.WaitGroup
-	var traded atomic.Int32
-	for range 40 {
-		group.Go(func() {
-			_, err := g.trade(made.Code, "box")
-			if err == nil {
-				traded.Add(1)
-			} else if !errors.Is(err, store.ErrNotFound) {
-				t.Error(err)
-			}
-		})
-	}
-	if group.Wait(); traded.Load() != 1 {
-		t.Errorf("%d trades", traded.Load())
-	}
-	made = want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
-	if _, err := g.trade(made.Code, "desk"); err != nil {
-		t.Error(err)
-	}
-	for range 5 {
-		_, err := g.trade("USE-0000-0000", "box")
-		wantFault(t, err, store.ErrNotFound, noSetup)
-	}
-	if _, err := g.trade(made.Code, "desk"); !errors.As(err, new(*signin.ThrottledError)) {
-		t.Errorf("after five wrong codes: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.chatModel()
+		made := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
+		var group sync.WaitGroup
+		var traded atomic.Int32
+		for range 40 {
+			group.Go(func() {
+				_, err := g.trade(made.Code, "box")
+				if err == nil {
+					traded.Add(1)
+				} else if !errors.Is(err, store.ErrNotFound) {
+					t.Error(err)
+				}
+			})
+		}
+		if group.Wait(); traded.Load() != 1 {
+			t.Errorf("%d trades", traded.Load())
+		}
+		made = want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
+		if _, err := g.trade(made.Code, "desk"); err != nil {
+			t.Error(err)
+		}
+		for range 5 {
+			_, err := g.trade("USE-0000-0000", "box")
+			wantFault(t, err, store.ErrNotFound, noSetup)
+		}
+		if _, err := g.trade(made.Code, "desk"); !errors.As(err, new(*signin.ThrottledError)) {
+			t.Errorf("after five wrong codes: %v", err)
+		}
+	})
 }
 
 // A refused trade does not use up the code: of an unknown client, and of a name that another key has.
@@ -220,49 +223,53 @@ func TestSetupHelp(t *testing.T) {
 
 // Wrong codes of both kinds count together.
 func TestGuessedSetups(t *testing.T) {
-	g := newGateway(t)
-	g.chatModel()
-	from := func(address, code string) error {
-		_, err := g.service.UseSetup(context.Background(), address, clients.Trade{Code: code, Client: "claude"})
-		return err
-	}
-	right := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
-	const guesser = "198.51.100.7"
-	refused := 0
-	for i := range 10 {
-		err := from(guesser, fmt.Sprintf("USE-0000-000%d", i))
-		if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) && throttled.RetryAfter > 0 {
-			refused++
-		} else if !errors.Is(err, store.ErrNotFound) {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(t)
+		g.chatModel()
+		from := func(address, code string) error {
+			_, err := g.service.UseSetup(context.Background(), address, clients.Trade{Code: code, Client: "claude"})
+			return err
 		}
-	}
-	if refused != 5 {
-		t.Errorf("%d of 10 wrong codes were refused unchecked", refused)
-	}
-	if throttled := (*signin.ThrottledError)(nil); !errors.As(from(guesser, right.Code), &throttled) {
-		t.Error("a right code is checked after too many wrong ones")
-	}
-	if _, expected := g.desk.Expects(guesser, func([]byte) bool { return true }); expected {
-		t.Error("a pairing code is checked after too many wrong set-up codes")
-	}
-	if err := from("203.0.113.5", right.Code); err != nil {
-		t.Errorf("from another address: %v", err)
-	}
+		right := want[manage.CreatedSetup](g, 201, "POST", "/setups", `{"client":"claude"}`)
+		const guesser = "198.51.100.7"
+		refused := 0
+		for i := range 10 {
+			err := from(guesser, fmt.Sprintf("USE-0000-000%d", i))
+			if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) && throttled.RetryAfter > 0 {
+				refused++
+			} else if !errors.Is(err, store.ErrNotFound) {
+				t.Error(err)
+			}
+		}
+		if refused != 5 {
+			t.Errorf("%d of 10 wrong codes were refused unchecked", refused)
+		}
+		if throttled := (*signin.ThrottledError)(nil); !errors.As(from(guesser, right.Code), &throttled) {
+			t.Error("a right code is checked after too many wrong ones")
+		}
+		if _, expected := g.desk.Expects(guesser, func([]byte) bool { return true }); expected {
+			t.Error("a pairing code is checked after too many wrong set-up codes")
+		}
+		if err := from("203.0.113.5", right.Code); err != nil {
+			t.Errorf("from another address: %v", err)
+		}
+	})
 }
 
 // Codes that cannot be checked count as wrong.
 func TestGuessedSetupsWithoutStore(t *testing.T) {
-	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	st, err := store.New(storetest.Share(kv), store.Options{})
-	must(t, err)
-	t.Cleanup(func() { _ = st.Close() })
-	g := newGatewayOn(t, st, nil)
-	must(t, kv.Close())
-	for i := range 6 {
-		_, err := g.trade("USE-0000-0000", "box")
-		if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) != (i == 5) {
-			t.Errorf("trade %d: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+		st, err := store.New(storetest.Share(kv), store.Options{})
+		must(t, err)
+		t.Cleanup(func() { _ = st.Close() })
+		g := newGatewayOn(t, st, nil)
+		must(t, kv.Close())
+		for i := range 6 {
+			_, err := g.trade("USE-0000-0000", "box")
+			if throttled := (*signin.ThrottledError)(nil); errors.As(err, &throttled) != (i == 5) {
+				t.Errorf("trade %d: %v", i, err)
+			}
 		}
-	}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/postern-dev/postern/caddymodule/store"
 	"github.com/postern-dev/postern/connector/link"
@@ -16,26 +17,28 @@ import (
 // their codes do not count as wrong.
 func TestCodeOfAnotherEdge(t *testing.T) {
 	t.Parallel()
-	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
-	a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
-	b, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
-	one, two := &bench{T: t, store: a}, &bench{T: t, store: b}
-	for _, b := range []*bench{one, two} {
-		b.newService()
-		defer b.service.Close()
-	}
-	p, code := one.start()
-	edge.Cut(true)
-	for range 10 {
-		if deny := two.refused(device(code, "box"), link.DenyUnavailable); !deny.Retry {
-			t.Fatalf("a final refusal: %v", deny)
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+		a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+		b, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
+		one, two := &bench{T: t, store: a}, &bench{T: t, store: b}
+		for _, b := range []*bench{one, two} {
+			b.newService()
+			defer b.service.Close()
 		}
-	}
-	edge.Cut(false)
-	ticket := two.claim(device(code, "box"))
-	defer ticket.Release()
-	one.approve(p.ID)
-	two.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
+		p, code := one.start()
+		edge.Cut(true)
+		for range 10 {
+			if deny := two.refused(device(code, "box"), link.DenyUnavailable); !deny.Retry {
+				t.Fatalf("a final refusal: %v", deny)
+			}
+		}
+		edge.Cut(false)
+		ticket := two.claim(device(code, "box"))
+		defer ticket.Release()
+		one.approve(p.ID)
+		two.refused(device("PAIR-ZZZZ-ZZZZ", "box"), link.DenyPairingUnknown)
+	})
 }
 
 // Any edge shows the code of an open pairing, and that its device waits. The device can change its edge. A code works

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
 	"github.com/postern-dev/postern/caddymodule/store"
@@ -177,39 +178,41 @@ func TestStoreLostWhileWaiting(t *testing.T) {
 // does not answer may be valid.
 func TestKeyOfAnotherEdge(t *testing.T) {
 	t.Parallel()
-	g, edge, other := lateGateway(t)
-	var err error
-	if _, g.secret, err = other.CreateKey(t.Context(),
-		store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
-		t.Fatal(err)
-	}
-	edge.Cut(true)
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
-		!strings.Contains(w.Body.String(), "The gateway's store is slow to respond") {
-		t.Errorf("a store that does not answer in time: %d %s", w.Code, w.Body)
-	}
-	edge.Lose(true)
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
-		!strings.Contains(w.Body.String(), "lost its store") {
-		t.Errorf("without the store: %d %s", w.Code, w.Body)
-	}
-	edge.Lose(false)
-	for secret, reason := range map[string]string{
-		"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token", "sk-of-another-server": "malformed",
-	} {
-		if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}},
-			netip.Addr{}); got != reason || err != nil {
-			t.Errorf("%q: %s, %v", secret, got, err)
+	synctest.Test(t, func(t *testing.T) {
+		g, edge, other := lateGateway(t)
+		var err error
+		if _, g.secret, err = other.CreateKey(t.Context(),
+			store.DefaultAccount, store.KeyFields{Name: rand.Text(), Scope: "*"}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	edge.Cut(false)
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusBadRequest {
-		t.Errorf("with the store: %d %s", w.Code, w.Body)
-	}
-	g.secret += "x"
-	if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusUnauthorized {
-		t.Errorf("a wrong key: %d %s", w.Code, w.Body)
-	}
+		edge.Cut(true)
+		if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
+			!strings.Contains(w.Body.String(), "The gateway's store is slow to respond") {
+			t.Errorf("a store that does not answer in time: %d %s", w.Code, w.Body)
+		}
+		edge.Lose(true)
+		if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusServiceUnavailable ||
+			!strings.Contains(w.Body.String(), "lost its store") {
+			t.Errorf("without the store: %d %s", w.Code, w.Body)
+		}
+		edge.Lose(false)
+		for secret, reason := range map[string]string{
+			"": "missing", "pmt_x": "management_token", "ptt_x": "tunnel_token", "sk-of-another-server": "malformed",
+		} {
+			if _, got, err := authenticate(t.Context(), g.backend.Store, http.Header{"X-Api-Key": {secret}},
+				netip.Addr{}); got != reason || err != nil {
+				t.Errorf("%q: %s, %v", secret, got, err)
+			}
+		}
+		edge.Cut(false)
+		if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusBadRequest {
+			t.Errorf("with the store: %d %s", w.Code, w.Body)
+		}
+		g.secret += "x"
+		if w := g.post("/v1/chat/completions", `{}`); w.Code != http.StatusUnauthorized {
+			t.Errorf("a wrong key: %d %s", w.Code, w.Body)
+		}
+	})
 }
 
 // A request with a refused key is recorded for the key's account alone.

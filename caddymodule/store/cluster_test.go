@@ -94,28 +94,30 @@ func TestUnconfirmedText(t *testing.T) {
 // record may exist.
 func TestLookAgain(t *testing.T) {
 	t.Parallel()
-	a, b, edge := openEdges(t)
-	ctx := t.Context()
-	_, secret, err := a.CreateKey(ctx, account, store.KeyFields{Name: "key", Scope: "*"})
-	must(t, err)
-	if _, ok := b.FindKey(secret); ok {
-		t.Fatal("the edge is not late")
-	}
-	edge.Cut(true)
-	if err := b.Refresh(ctx); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "10.9.8.7") {
-		t.Errorf("without the store: %v", err)
-	}
-	u := "usr_0000000000000000000000000a"
-	if _, err := b.RemoveSessions(ctx, u, ""); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("ending sessions without the store: %v", err)
-	}
-	edge.Cut(false)
-	if err := b.Refresh(ctx); err != nil {
-		t.Error(err)
-	}
-	if _, ok := b.FindKey(secret); !ok {
-		t.Error("the key is not found")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a, b, edge := openEdges(t)
+		ctx := t.Context()
+		_, secret, err := a.CreateKey(ctx, account, store.KeyFields{Name: "key", Scope: "*"})
+		must(t, err)
+		if _, ok := b.FindKey(secret); ok {
+			t.Fatal("the edge is not late")
+		}
+		edge.Cut(true)
+		if err := b.Refresh(ctx); !errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "10.9.8.7") {
+			t.Errorf("without the store: %v", err)
+		}
+		u := "usr_0000000000000000000000000a"
+		if _, err := b.RemoveSessions(ctx, u, ""); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("ending sessions without the store: %v", err)
+		}
+		edge.Cut(false)
+		if err := b.Refresh(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, ok := b.FindKey(secret); !ok {
+			t.Error("the key is not found")
+		}
+	})
 }
 
 // gate is a KV whose watchers answer Progress when the test permits it.
@@ -182,23 +184,26 @@ func TestLookAgainIsShared(t *testing.T) {
 // A code from one edge is used at a second edge and approved at a third one.
 func TestPairingAtEdges(t *testing.T) {
 	t.Parallel()
-	kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
-	a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
-	b, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
-	c, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "c"})
-	ctx, device := t.Context(), strings.Repeat("x", 43)
-	p, code, err := a.CreatePairing(ctx, account, "ann")
-	must(t, err)
-	edge.Cut(true)
-	if _, err := b.ClaimPairing(ctx, code, device, store.Device{}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("without the store: %v", err)
-	}
-	edge.Cut(false)
-	must(t, errOf(b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"})))
-	if _, _, err := c.ApprovePairing(ctx, account, p.ID, "", "ann"); err != nil {
-		t.Error(err)
-	}
-	if _, err := b.ClaimPairing(ctx, "PAIR-0000-0000", device, store.Device{}); !errors.Is(err, store.ErrUnauthenticated) {
-		t.Errorf("an unknown code: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, t.TempDir()+"/gateway.db")
+		a, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "a"})
+		b, edge := storetest.OpenEdge(t, kv, store.Options{Edge: "b"})
+		c, _ := storetest.OpenEdge(t, kv, store.Options{Edge: "c"})
+		ctx, device := t.Context(), strings.Repeat("x", 43)
+		p, code, err := a.CreatePairing(ctx, account, "ann")
+		must(t, err)
+		edge.Cut(true)
+		if _, err := b.ClaimPairing(ctx, code, device, store.Device{}); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("without the store: %v", err)
+		}
+		edge.Cut(false)
+		must(t, errOf(b.ClaimPairing(ctx, code, device, store.Device{Hostname: "box"})))
+		if _, _, err := c.ApprovePairing(ctx, account, p.ID, "", "ann"); err != nil {
+			t.Error(err)
+		}
+		_, err = b.ClaimPairing(ctx, "PAIR-0000-0000", device, store.Device{})
+		if !errors.Is(err, store.ErrUnauthenticated) {
+			t.Errorf("an unknown code: %v", err)
+		}
+	})
 }

@@ -221,41 +221,43 @@ func TestSetupFaults(t *testing.T) {
 // Of many trades of a code at two gateways, one succeeds. The other gateway knows the code at once.
 func TestSetupRace(t *testing.T) {
 	t.Parallel()
-	kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
-	gateways := []*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
-	ann := mustUser(t, gateways[0], "Ann")
-	wait.Until(t, "the other knows her", func() bool { return gateways[1].UserCount() == 1 })
-	for range 10 {
-		_, code := mustSetup(as(t, ann, ""), t, gateways[0], store.KeyFields{Name: "x", Scope: "*", Owner: ann.ID})
-		var group sync.WaitGroup
-		var mu sync.Mutex
-		won := 0
-		for i := range 8 {
-			group.Go(func() {
-				s := gateways[i%2]
-				if err := s.Refresh(t.Context()); err != nil {
-					t.Error(err)
-				}
-				setup, err := s.FindSetup(code)
-				if err == nil {
-					_, _, err = s.UseSetup(as(t, ann, ""), setup, "box", "claude")
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if err == nil {
-					won++
-				} else if !errors.Is(err, store.ErrNotFound) {
-					t.Error(err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		kv := storetest.OpenBolt(t, filepath.Join(t.TempDir(), "gateway.db"))
+		gateways := []*store.Store{newStore(t, share(kv)), newStore(t, share(kv))}
+		ann := mustUser(t, gateways[0], "Ann")
+		wait.Until(t, "the other knows her", func() bool { return gateways[1].UserCount() == 1 })
+		for range 10 {
+			_, code := mustSetup(as(t, ann, ""), t, gateways[0], store.KeyFields{Name: "x", Scope: "*", Owner: ann.ID})
+			var group sync.WaitGroup
+			var mu sync.Mutex
+			won := 0
+			for i := range 8 {
+				group.Go(func() {
+					s := gateways[i%2]
+					if err := s.Refresh(t.Context()); err != nil {
+						t.Error(err)
+					}
+					setup, err := s.FindSetup(code)
+					if err == nil {
+						_, _, err = s.UseSetup(as(t, ann, ""), setup, "box", "claude")
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil {
+						won++
+					} else if !errors.Is(err, store.ErrNotFound) {
+						t.Error(err)
+					}
+				})
+			}
+			if group.Wait(); won != 1 {
+				t.Fatalf("%d trades of a code succeeded", won)
+			}
 		}
-		if group.Wait(); won != 1 {
-			t.Fatalf("%d trades of a code succeeded", won)
+		if keys := gateways[0].Keys(account); len(keys) != 1 {
+			t.Errorf("keys %+v", keys)
 		}
-	}
-	if keys := gateways[0].Keys(account); len(keys) != 1 {
-		t.Errorf("keys %+v", keys)
-	}
+	})
 }
 
 // Codes are removed once they have expired.

@@ -10,8 +10,8 @@ import (
 
 const (
 	// aliveTimeout is how long a connector may take to answer a ping on a tunnel that is replaced, in
-	// addition to the round trip.
-	aliveTimeout = time.Second
+	// addition to the round trip. Models may keep its processors busy.
+	aliveTimeout = 3 * time.Second
 	// reviewPause bounds the pause until the next review, so that it notices when the clock was set, and soon
 	// lets go of a session that has ended.
 	reviewPause = time.Minute

@@ -16,18 +16,32 @@ func TestAnotherTunnelTakesOver(t *testing.T) {
 	}
 }
 
+// answers sends pings, and answers those of the gateway.
+func (c *testConnector) answers() {
+	go func() {
+		next := time.NewTicker(time.Second)
+		defer next.Stop()
+		for {
+			select {
+			case <-c.conn.Context().Done():
+				return
+			case m := <-c.messages:
+				if m == (link.Ping{}) {
+					_ = c.control.Send(link.Pong{})
+				}
+			case <-next.C:
+				_ = c.control.Send(link.Ping{})
+			}
+		}
+	}()
+}
+
 func takeOver(t *testing.T, instance string) {
 	overBoth(t, func(t *testing.T, newGateway gatewayMaker) {
 		g := newGateway(t, Options{})
 		h := newGate()
 		older := g.connect(t, "con_1", h)
-		go func() {
-			for m := range older.messages {
-				if m == (link.Ping{}) {
-					_ = older.control.Send(link.Pong{})
-				}
-			}
-		}()
+		older.answers()
 		s := g.mustSession(t, "con_1")
 		running := background(t, s)
 		wait.For(t, h.started, "the request")
@@ -95,13 +109,7 @@ func TestDrainMeetsSuccessor(t *testing.T) {
 		if m := older.next(t); m != (link.DrainOK{}) {
 			t.Fatalf("received %v", m)
 		}
-		go func() {
-			for m := range older.messages {
-				if m == (link.Ping{}) {
-					_ = older.control.Send(link.Pong{})
-				}
-			}
-		}()
+		older.answers()
 		newer := hello("con_1")
 		newer.Instance = "another"
 		if _, err := g.dial(t, g.socket(t), newer, named("newer")); err != nil {

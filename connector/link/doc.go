@@ -72,7 +72,7 @@
 // receiver of the answers knows when they are complete.
 //
 // A hello replaces the connector's previous tunnel, which gets no new requests. It may finish its running
-// requests if it answers a ping of the gateway within a second, as during an upgrade or a reload. Then it is
+// requests if it answers a ping of the gateway within three seconds, as during an upgrade or a reload. Then it is
 // closed (CloseReplaced).
 //
 // A hello with "dry_run" replaces nothing: the gateway answers with welcome or deny, and closes.

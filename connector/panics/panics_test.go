@@ -11,6 +11,13 @@ import (
 	"time"
 )
 
+// forget makes the log have each place again.
+func forget() {
+	mu.Lock()
+	defer mu.Unlock()
+	clear(logged)
+}
+
 // forged imitates an error of the runtime, and contains a secret.
 type forged struct{ error }
 
@@ -18,6 +25,7 @@ func (forged) RuntimeError() {}
 
 // The log has the type and the stack of each panic, but no text that may be a prompt.
 func TestRecover(t *testing.T) {
+	forget()
 	const secret = "the prompt"
 	var none []int
 	var empty map[string]int
@@ -80,6 +88,7 @@ func wrapped() (err error) {
 
 // A panic that is passed to another goroutine is counted once, and keeps its stack.
 func TestPassedOn(t *testing.T) {
+	forget()
 	before := Total()
 	done := make(chan *Error)
 	go func() {
@@ -105,6 +114,7 @@ func first() { panic("first") }
 // The log has one panic of each place in a minute, however many peers cause. All are counted.
 func TestManyPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		forget()
 		var out bytes.Buffer
 		log := slog.New(slog.NewTextHandler(&out, nil))
 		before := Total()

@@ -186,11 +186,13 @@ func TestServerClosesKeptConnections(t *testing.T) {
 			}
 		})
 		p := trusting(proxyTo(t, address, nil))
+		begun := time.Now()
 		ask(t.Context(), p, "{}")
 		w := ask(t.Context(), p, "{}")
 		switch n := conns.Load(); {
 		case w.aborted == link.ErrUpstreamReset && n == 1:
-		case w.status == http.StatusOK && got == 0 && n == 2: // the connection ended before it was used
+		case w.status == http.StatusOK && n == 2 && (got == 0 || time.Since(begun) >= keepTime):
+			// the connection ended before it was used
 		default:
 			t.Errorf("after %d bytes: aborted %v, %d connections", got, w.aborted, n)
 		}

@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -101,10 +100,9 @@ func TestUpstreamConnections(t *testing.T) {
 		{"not HTTP", "SSH-2.0-x\r\n\r\n", "", false, link.ErrUpstreamMalformed, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var left sync.WaitGroup
-			left.Add(test.conns)
+			left := make(chan bool, 3)
 			address, conns := scripted(t, func(_ int32, conn net.Conn, in *bufio.Reader) {
-				defer left.Done()
+				defer func() { left <- true }()
 				for takeRequest(in) {
 					io.WriteString(conn, test.answer)
 					if test.hangsUp {
@@ -113,14 +111,19 @@ func TestUpstreamConnections(t *testing.T) {
 				}
 			})
 			p := trusting(proxyTo(t, address, nil))
+			begun := time.Now()
 			for range 3 {
 				if w := ask(t.Context(), p, "{}"); w.body() != test.body || w.aborted != test.aborted {
 					t.Errorf("status %d, body %q, aborted %v", w.status, w.body(), w.aborted)
 				}
 			}
-			left.Wait() // the connector has closed them
-			if got := conns.Load(); got != int32(test.conns) {
+			slow := time.Since(begun) >= keepTime // a connection may have been kept for too long
+			got := int(conns.Load())
+			if got != test.conns && !(slow && got > test.conns) {
 				t.Errorf("%d connections", got)
+			}
+			for range got { // the connector has closed them
+				<-left
 			}
 		})
 	}

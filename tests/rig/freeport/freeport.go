@@ -10,10 +10,20 @@ import (
 	"sync"
 )
 
-// ports remembers which ports this process has handed out.
+// The ports are below the range from which the kernel picks the ports of outgoing connections: a
+// server that is killed and started again still finds its port free.
+const (
+	lowest    = 18000
+	blockSize = 200
+	blocks    = 70
+)
+
+// ports are the blocks of ports of this process. While it runs, it listens at the first port of
+// each, so that no test of another process gets a port between [Addr] and its use.
 var ports struct {
 	sync.Mutex
-	taken map[int]bool
+	claims    []net.Listener
+	next, end int // of the last block
 }
 
 // Addr returns the address of a [Listen] that has ended: free for TCP and UDP.
@@ -26,11 +36,7 @@ func Addr() (string, error) {
 }
 
 // Listen takes TCP connections at a loopback address that is free for UDP, too, and
-// that no other caller in this process gets.
-//
-// The port is below the range from which the kernel picks the ports of
-// outgoing connections: a server that is killed and started again still finds
-// it free.
+// that no other caller gets, in this process or in another one.
 func Listen() (net.Listener, error) {
 	all, err := listen(1)
 	if err != nil {
@@ -53,27 +59,41 @@ func Row(n int) (first int, err error) {
 func listen(n int) ([]net.Listener, error) {
 	ports.Lock()
 	defer ports.Unlock()
-	for range 1000 {
-		first := 18000 + rand.IntN(14000)
-		all := listenAt(first, n)
-		if len(all) < n {
-			closeAll(all)
-			continue
-		}
-		if ports.taken == nil {
-			ports.taken = map[int]bool{}
-		}
-		for i := range n {
-			ports.taken[first+i] = true
-		}
-		return all, nil
+	if n >= blockSize {
+		return nil, fmt.Errorf("%d ports in a row are too many", n)
 	}
-	return nil, errors.New("found no free port between 18000 and 32000")
+	for {
+		if ports.next+n > ports.end {
+			if err := claim(); err != nil {
+				return nil, err
+			}
+		}
+		all := listenAt(ports.next, n)
+		if ports.next += len(all); len(all) == n {
+			return all, nil
+		}
+		ports.next++ // which another program uses
+		closeAll(all)
+	}
+}
+
+// claim takes another block of ports.
+func claim() error {
+	begin := rand.IntN(blocks)
+	for i := range blocks {
+		first := lowest + (begin+i)%blocks*blockSize
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first)); err == nil {
+			ports.claims = append(ports.claims, l)
+			ports.next, ports.end = first+1, first+blockSize
+			return nil
+		}
+	}
+	return errors.New("found no free ports between 18000 and 32000")
 }
 
 // listenAt listens at n ports in a row, up to the first that is not free.
 func listenAt(first, n int) (all []net.Listener) {
-	for port := first; port < first+n && !ports.taken[port]; port++ {
+	for port := first; port < first+n; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			break
