@@ -108,6 +108,10 @@ func newHouseIn(t testing.TB, cluster manage.Cluster) *house {
 // newHouseWith is newHouse with a store that other gateways may share.
 func newHouseWith(t testing.TB, cluster manage.Cluster, open func(store.Options) *store.Store) *house {
 	t.Helper()
+	// Pages count what was used in this hour and on this day, so no test begins in the last seconds of one.
+	if left := time.Hour - time.Since(time.Now().Truncate(time.Hour)); left < 5*time.Second {
+		time.Sleep(left)
+	}
 	h := &house{
 		TB: t, lines: &lines{serve: make(map[string]http.Handler)},
 		endpoint: manage.Endpoint{
