@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/postern-dev/postern/caddymodule/activity"
@@ -310,26 +311,29 @@ func TestSessionAloneIsNotEnough(t *testing.T) {
 }
 
 func TestConfirmSession(t *testing.T) {
-	g := newGateway(t)
-	anna := g.user("default", "anna")
-	wantError(t, g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`), "current password is wrong")
-	confirmed := wantAs[manage.Session](g, anna, 200, "POST", "/sessions/confirm", `{"password":"`+password+`"}`)
-	if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) ||
-		!found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
-		t.Errorf("confirmed at %v, was %v; the answer says %v", found.ConfirmedAt, anna.ConfirmedAt, confirmed.ConfirmedAt)
-	}
-	token := asToken(anna, store.AllRights)
-	wantError(t, g.doAs(token, "POST", "/sessions/confirm", `{"password":"`+password+`"}`), "management token")
-	for range 6 {
-		g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`)
-	}
-	if w := g.doAs(anna, "POST", "/sessions/confirm",
-		`{"password":"`+password+`"}`); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
-		t.Errorf("after many failures: %d %v", w.Code, w.Header())
-	}
-	if strings.Contains(g.log.String(), password) {
-		t.Error("the log has a password")
-	}
+	synctest.Test(t, func(t *testing.T) { // hashing takes no time
+		g := newGateway(t)
+		anna := g.user("default", "anna")
+		time.Sleep(time.Second)
+		wantError(t, g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`), "current password is wrong")
+		confirmed := wantAs[manage.Session](g, anna, 200, "POST", "/sessions/confirm", `{"password":"`+password+`"}`)
+		if found := g.store.Sessions(anna.User)[0]; !found.ConfirmedAt.After(anna.ConfirmedAt) ||
+			!found.ConfirmedAt.Equal(confirmed.ConfirmedAt) {
+			t.Errorf("confirmed at %v, was %v; the answer says %v", found.ConfirmedAt, anna.ConfirmedAt, confirmed.ConfirmedAt)
+		}
+		token := asToken(anna, store.AllRights)
+		wantError(t, g.doAs(token, "POST", "/sessions/confirm", `{"password":"`+password+`"}`), "management token")
+		for range 6 {
+			g.doAs(anna, "POST", "/sessions/confirm", `{"password":"wrong password"}`)
+		}
+		if w := g.doAs(anna, "POST", "/sessions/confirm",
+			`{"password":"`+password+`"}`); w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") == "" {
+			t.Errorf("after many failures: %d %v", w.Code, w.Header())
+		}
+		if strings.Contains(g.log.String(), password) {
+			t.Error("the log has a password")
+		}
+	})
 }
 
 // An operator links a person at an issuer to a user, and the audit log says so. The list of users shows the identities.
