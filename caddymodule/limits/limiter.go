@@ -55,7 +55,7 @@ func (l *Limiter) Divide(edges fair.Edges) { l.edges = edges }
 type Permit struct {
 	account     *limitedAccount
 	levels      []*limitedLevel
-	usual       [usualLevels]*limitedLevel // memory of levels
+	usual       [UsualLevels]*limitedLevel // memory of levels
 	reservation Reservation
 	states      []State
 	waited      bool
@@ -230,7 +230,7 @@ func (a *limitedAccount) reserve(r *Request) (*Permit, error) {
 	now := time.Now()
 	p := &Permit{account: a}
 	p.levels = a.levels(p.usual[:0], r.Levels, now)
-	var usual [usualLevels]*Level
+	var usual [UsualLevels]*Level
 	levels := usual[:0]
 	for _, l := range p.levels {
 		levels = append(levels, l.Level)

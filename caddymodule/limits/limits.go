@@ -136,12 +136,12 @@ const busyRetry = time.Second
 
 // Reservation is the reservation of a request. The zero value is empty.
 type Reservation struct {
-	first [usualLevels]part
+	first [UsualLevels]part
 	more  []part
 }
 
-// usualLevels is the number of levels for which a request allocates no memory.
-const usualLevels = 3
+// UsualLevels is the number of levels of most requests, for which limits allocate no memory.
+const UsualLevels = 3
 
 // part is the part of one level.
 type part struct {
@@ -169,7 +169,7 @@ func Reserve(now time.Time, cost Cost, levels ...*Level) (r Reservation, refused
 		return r, refused
 	}
 	for i, l := range levels {
-		if p := l.take(cost); i < usualLevels {
+		if p := l.take(cost); i < UsualLevels {
 			r.first[i] = p
 		} else {
 			r.more = append(r.more, p)

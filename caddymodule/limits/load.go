@@ -28,7 +28,7 @@ func (a *limitedAccount) missing(of []Subject, shown bool) []*limitedLevel {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	levels := a.levels(make([]*limitedLevel, 0, usualLevels), of, now)
+	levels := a.levels(make([]*limitedLevel, 0, UsualLevels), of, now)
 	counted := slices.ContainsFunc(levels, func(l *limitedLevel) bool { return l.Limits().Any() })
 	return slices.DeleteFunc(levels, func(l *limitedLevel) bool {
 		needed := l.Limits().HasQuota() || shown && l.of.Of == OfKey

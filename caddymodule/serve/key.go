@@ -45,7 +45,8 @@ type keyLimit struct {
 // getKey returns what the key may use, and what it has used.
 func (c *clientRequest) getKey() ([]byte, *dialect.Error) {
 	ex := c.exchange
-	usage, err := c.Limiter.Usage(c.ctx, ex.Account, ex.appendLevels(nil))
+	groups, _ := ex.Key.GroupLimits()
+	usage, err := c.Limiter.Usage(c.ctx, ex.Account, ex.appendLevels(nil, groups))
 	if err != nil {
 		if c.ctx.Err() != nil {
 			return nil, dialect.Overloaded("The request was canceled.")

@@ -70,9 +70,9 @@ func (s limitSource) SumsOf(ctx context.Context, account string, of limits.Subje
 	return day, month, err
 }
 
-// appendLevels appends the subjects whose limits the request must obey, from the account to the person.
-func (ex *Exchange) appendLevels(levels []limits.Subject) []limits.Subject {
-	groups, _ := ex.Key.GroupLimits()
+// appendLevels appends the subjects whose limits the request must obey, from the account over these groups to the
+// person.
+func (ex *Exchange) appendLevels(levels, groups []limits.Subject) []limits.Subject {
 	levels = limits.AppendLevels(levels, ex.Account, groups, ex.Key.ID())
 	if ex.person != "" && ex.backend.Store.UsageLimits(ex.Account, ex.subject) != (limits.UsageLimits{}) {
 		levels = append(levels, ex.subject)
@@ -80,18 +80,12 @@ func (ex *Exchange) appendLevels(levels []limits.Subject) []limits.Subject {
 	return levels
 }
 
-// usualLevels is the number of levels of most requests.
-const usualLevels = 3
-
 // lowest returns the lowest limit of any level, 0 if there is none. limited reports whether a request must be admitted.
 func (ex *Exchange) lowest(of func(limits.UsageLimits) int) (lowest int, limited bool) {
-	var usual [usualLevels]limits.Subject
+	var usual [limits.UsualLevels]limits.Subject
 	_, ofGroups := ex.Key.GroupLimits()
 	lowest, limited = of(ofGroups), ofGroups.Any()
-	for _, level := range ex.appendLevels(usual[:0]) {
-		if level.Of == limits.OfGroup {
-			continue
-		}
+	for _, level := range ex.appendLevels(usual[:0], nil) {
 		l := ex.backend.Store.UsageLimits(ex.Account, level)
 		lowest, limited = dialect.Lowest(lowest, of(l)), limited || l.Any()
 	}
@@ -120,9 +114,10 @@ func (rt *Router) enterLimits(ctx context.Context, m *modelRequest) (waited bool
 		cost.Input = 0 // the size of a file says nothing about tokens
 	}
 	start := time.Now()
-	var usual [usualLevels]limits.Subject
+	var usual [limits.UsualLevels]limits.Subject
+	groups, _ := ex.Key.GroupLimits()
 	permit, err := ex.backend.Limiter.Enter(ctx, limits.Request{
-		Account: ex.Account, Levels: ex.appendLevels(usual[:0]), Client: ex.client(), Cost: cost,
+		Account: ex.Account, Levels: ex.appendLevels(usual[:0], groups), Client: ex.client(), Cost: cost,
 		Length: cmp.Or(rt.QueueLength, turns.DefaultLength), Queue: cmp.Or(rt.QueueWait, turns.DefaultWait),
 	})
 	if refusal, ok := errors.AsType[*limits.Refusal](err); ok {
