@@ -17,8 +17,8 @@ type unsaved struct {
 
 // unsavedKey identifies an unsaved request of an account. Equal refusals of a minute have the same key.
 type unsavedKey struct {
-	row, person string
-	at          time.Time // when the request began, or the minute of an entry
+	row string
+	at  time.Time // when the request began, or the minute of an entry
 }
 
 // logged is an unsaved request of an account.
@@ -37,11 +37,11 @@ const (
 
 // add adds a request, which it may change, and reports whether there is a new row for it.
 func (u *unsaved) add(account string, r *Request) (first bool) {
-	k := unsavedKey{r.ID, r.Person, r.Time}
+	k := unsavedKey{r.ID, r.Time}
 	used := r.InputTokens+r.OutputTokens > 0 // it has a row, whatever ended it
 	if outcome := r.Outcome(); !used && (outcome == Refused || outcome == Client) {
 		r.Refusals, r.first = 1, r.ID
-		k.row, k.at = r.key()+"/"+r.ErrorCode, time.Now().Truncate(time.Minute)
+		k.row, k.at = r.key()+"/"+r.ErrorCode+"/"+r.Person, time.Now().Truncate(time.Minute)
 	}
 	if u.rows[account] == nil {
 		u.rows[account] = make(map[unsavedKey]*Request)
