@@ -167,7 +167,7 @@ func (s *Service) addUse(ctx context.Context, groups []Group) error {
 		return err
 	}
 	now := s.now().UTC()
-	from, today := now.AddDate(0, 0, 1-now.Day()).Format(time.DateOnly), now.Format(time.DateOnly)
+	from, today := monthOf(now).Format(time.DateOnly), now.Format(time.DateOnly)
 	days, months := map[string]limits.Sums{}, map[string]limits.Sums{}
 	add := func(to map[string]limits.Sums, id string, more limits.Sums) {
 		sums := to[id]

@@ -224,9 +224,8 @@ func (s *Service) EditKey(ctx context.Context, idOrName string, edit func(*store
 
 // mayLeaveGroups fails if a member takes a key out of the sums of its groups, whose limits it could pass that way.
 func (s *Service) mayLeaveGroups(ctx context.Context, k Key) error {
-	now := s.now().UTC()
-	month := time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
-	if s.owner(ctx) == "" || len(s.store.GroupsOf(k.ID)) == 0 || k.LastUsedAt == nil || k.LastUsedAt.Before(month) {
+	if s.owner(ctx) == "" || len(s.store.GroupsOf(k.ID)) == 0 || k.LastUsedAt == nil ||
+		k.LastUsedAt.Before(monthOf(s.now().UTC())) {
 		return nil
 	}
 	return faultf(ErrForbidden, "the key was used in this month, which counts for its groups; ask an admin of the "+

@@ -81,7 +81,7 @@ func (s *Service) KeyUses(ctx context.Context, keys []store.Key) (map[string]Key
 	}
 	var month map[string]store.Usage
 	if slices.ContainsFunc(keys, func(k store.Key) bool { return k.Limits.TokensPerMonth > 0 }) { // many more rows
-		if month, err = s.sums(ctx, now.AddDate(0, 0, 1-now.Day())); err != nil {
+		if month, err = s.sums(ctx, monthOf(now)); err != nil {
 			return nil, err
 		}
 	}
@@ -91,6 +91,11 @@ func (s *Service) KeyUses(ctx context.Context, keys []store.Key) (map[string]Key
 		uses[k.ID] = KeyUse{day[k.ID], quotaStates(of, k.Limits, now, day[k.ID].Sums(), month[k.ID].Sums())}
 	}
 	return uses, nil
+}
+
+// monthOf returns the time at which a month in UTC began.
+func monthOf(now time.Time) time.Time {
+	return time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC)
 }
 
 // quotaStates returns the states of limits per day and month.
