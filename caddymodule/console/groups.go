@@ -22,11 +22,8 @@ var (
 // usedGroup is a group with the limit of which the largest part is used.
 type usedGroup struct{ manage.Group }
 
-// Limit returns the limit that [usedKey.Limit] returns for a key.
-func (g usedGroup) Limit() limitUse {
-	k := manage.Key{Key: store.Key{KeyFields: store.KeyFields{Limits: g.Limits}}}
-	return usedKey{Key: k, Use: manage.KeyUse{States: g.States}}.Limit()
-}
+// Limit returns the [mostUsed] limit.
+func (g usedGroup) Limit() limitUse { return mostUsed(g.Limits, g.States) }
 
 var groupColumns = columns[usedGroup]{
 	name: "groups",
@@ -69,17 +66,12 @@ func newGroupForm(v *visit) groupForm {
 }
 
 // fill sets the fields of a group to what was typed and chosen.
-func (f groupForm) fill(g *store.GroupFields) (err error) {
+func (f groupForm) fill(g *store.GroupFields) error {
 	g.Name, g.Scope, g.Members, g.MaxPriority, g.Claim = f.Name, f.Scope, f.Members, f.MaxPriority, f.Claim
 	if f.Scope == "" {
 		return badField("scope", "Enter the models that keys of the group may use; * allows all.")
 	}
-	for _, l := range f.Limits {
-		if *g.Limits.Field(l.Name), err = l.amount(); err != nil {
-			return err
-		}
-	}
-	return nil
+	return fillLimits(&g.Limits, f.Limits)
 }
 
 // newGroupData shows the user's input, or an empty form.

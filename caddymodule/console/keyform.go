@@ -92,11 +92,14 @@ func limitFields(value func(name string) string) []limitField {
 	return fields
 }
 
+// personPrefix begins the names of the fields of limits for each person.
+const personPrefix = "person_"
+
 // personLimitFields returns the fields of the limits for each person, with the values that value returns.
 func personLimitFields(value func(name string) string) []limitField {
 	fields := slices.DeleteFunc(limitFields(value), func(l limitField) bool { return l.Name == limits.TokensPerMonth })
 	for i := range fields {
-		fields[i].Name, fields[i].Hint = "person_"+fields[i].Name, ""
+		fields[i].Name, fields[i].Hint = personPrefix+fields[i].Name, ""
 	}
 	return fields
 }
@@ -122,6 +125,16 @@ func (l limitField) amount() (int, error) {
 		return 0, badField(l.Name, "It must be a whole number such as 60, 500k or 2M. Leave it empty for no limit.")
 	}
 	return n, nil
+}
+
+// fillLimits sets limits to what was typed.
+func fillLimits(l *limits.UsageLimits, typed []limitField) (err error) {
+	for _, f := range typed {
+		if *l.Field(strings.TrimPrefix(f.Name, personPrefix)), err = f.amount(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // showDefaults sets the fields of what new keys get.
@@ -151,7 +164,7 @@ func newKeyForm(v *visit) keyForm {
 	}
 	if v.r.PostForm.Has(limits.Names()[0]) { // members have no fields for them
 		f.Limits = limitFields(value)
-		f.PersonLimits = personLimitFields(func(name string) string { return value("person_" + name) })
+		f.PersonLimits = personLimitFields(func(name string) string { return value(personPrefix + name) })
 	}
 	return f
 }
@@ -178,16 +191,9 @@ func (f keyForm) fill(v *visit, k *store.KeyFields) (err error) {
 	if f.Scope == "" {
 		return errNoScope
 	}
-	for _, l := range f.Limits {
-		if *k.Limits.Field(l.Name), err = l.amount(); err != nil {
-			return err
-		}
-	}
 	k.UserHeader, k.UserField = f.UserHeader, f.UserField
-	for _, l := range f.PersonLimits {
-		if *k.PersonLimits.Field(strings.TrimPrefix(l.Name, "person_")), err = l.amount(); err != nil {
-			return err
-		}
+	if err := cmp.Or(fillLimits(&k.Limits, f.Limits), fillLimits(&k.PersonLimits, f.PersonLimits)); err != nil {
+		return err
 	}
 	networks := strings.FieldsFunc(f.Networks, func(r rune) bool { return r == ',' || r == ' ' })
 	k.AllowedIPs, err = store.ParseNetworks(networks)

@@ -44,16 +44,19 @@ func (k usedKey) StateText() string {
 	return cmp.Or(map[string]string{store.KeyValid: "active"}[k.State], k.State)
 }
 
-// Limit returns the limit per day or month of which the key has used the largest part, else another limit of the
-// key, without its use; the zero value if no limit is set.
-func (k usedKey) Limit() (l limitUse) {
-	for _, s := range k.Use.States {
+// Limit returns the [mostUsed] limit.
+func (k usedKey) Limit() limitUse { return mostUsed(k.Limits, k.Use.States) }
+
+// mostUsed returns the limit per day or month of which the largest part is used, else another limit, without its use;
+// the zero value if no limit is set.
+func mostUsed(of limits.UsageLimits, states []limits.State) (l limitUse) {
+	for _, s := range states {
 		if l.Max == 0 || float64(s.Used)/float64(s.Max) > l.part() {
 			l.State = s
 		}
 	}
 	for _, name := range limits.Names() {
-		if n := *k.Limits.Field(name); n > 0 && l.Max == 0 {
+		if n := *of.Field(name); n > 0 && l.Max == 0 {
 			l.Limit, l.Max = name, int64(n)
 		}
 	}
