@@ -238,7 +238,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// A reload between start and callback, with another issuer in front, does no harm. The removed issuer signs nobody in.
+// A reload between start and callback, with another issuer in front, does no harm. The removed issuer no longer signs
+// users in.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
